@@ -36,6 +36,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("plan", "cli.plan:plan", "What apply would change on the live clusters, field by field."),
         ("apply", "cli.apply:apply", "Create what the plan needs and write the desired flows."),
         ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
+        ("fleet", "cli.fleet:fleet", "Start, scale, restart, stop, supervise the workers into one cluster."),
         ("acls", "cli.acls:acls", "The least rights that each role needs, and which are missing."),
         ("status", "cli.status:status", "State and lag of every flow and partition."),
         ("flow", "cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),

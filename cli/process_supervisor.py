@@ -74,7 +74,7 @@ def _attend(child: _Child, say: Callable[[str], None], first_pause_s: float) -> 
     if lived >= _QUICK_DEATH_S:
         child.quick_deaths, child.pause = 0, first_pause_s
     child.quick_deaths += 1
-    told = f"process {child.number} ended after {lived:.0f} s {_how(code)}"
+    told = f"process {child.number} ended after {lived:.0f} s {describe_exit(code)}"
     if child.quick_deaths >= MAX_QUICK_DEATHS:
         child.code = code
         say(f"{told}, {MAX_QUICK_DEATHS} times in a row; all processes are stopped. Its own last lines say why.")
@@ -96,7 +96,6 @@ def _ended(children: list[_Child]) -> int:
     return max(abs(child.code or 0) for child in children)
 
 
-def _how(code: int) -> str:
-    if code < 0:
-        return f"by {signal.Signals(-code).name}"
-    return f"with exit code {code}"
+def describe_exit(code: int) -> str:
+    """How a process ended, from its exit code as `subprocess` counts it."""
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"

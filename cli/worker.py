@@ -16,6 +16,8 @@ import click
 
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
+_STOPPED_S = 3.0  # how often a worker of a stopped fleet asks whether it is started
+
 if TYPE_CHECKING:
     from clusters.settings import SettingsLookup
     from topology.plan import Plan
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="One a core is best.")
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus there; process n takes PORT + n.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def worker(path: Path, target: str, processes: int, metrics: str | None, form: Literal["text", "json"]) -> int:
+@click.option("--epoch", type=int, hidden=True, help="Of the supervisor that starts it (`topology fleet supervise`).")
+def worker(
+    path: Path, target: str, processes: int, metrics: str | None, form: Literal["text", "json"], epoch: int | None
+) -> int:
     """Serve all flows of a topology into one cluster until stopped.
 
     SIGTERM or Ctrl-C: what is in flight is finished and the partitions are handed to other workers. Workers share
@@ -35,12 +40,15 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
 
     With --processes, one that dies is told on stderr and started again, after 1 s at first and 30 s at most; when one
     dies 5 times in a row within 30 s of its start, all are stopped and the command ends with its exit code.
+
+    It ends with 0 when the fleet is told to be stopped (`topology fleet stop`). With `placement: external` it waits
+    instead, and goes on when the fleet is started.
     """
     plan = compile_plan_at(path)
     plan.cluster(target)
     if not any(flow.target == target for flow in plan.flows):
         raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
-    where = None if metrics is None else _address(metrics)
+    where = None if metrics is None else parse_metrics_address(metrics)
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
@@ -54,8 +62,55 @@ def worker(path: Path, target: str, processes: int, metrics: str | None, form: L
         signal.signal(number, lambda *_: stop.set())
     connect = build_settings_lookup(plan)
     name = f"{socket.gethostname()}-{os.getpid()}"
-    run_worker(connect(target), connect, topology=plan.topology, worker_id=name, stop=stop, metrics=where)
+    if epoch is None and not _wait_until_started(plan, target, stop):
+        return 0
+    run_worker(
+        connect(target),
+        connect,
+        topology=plan.topology,
+        worker_id=name,
+        stop=stop,
+        metrics=where,
+        plan_hash=plan.hash,
+        epoch=epoch,
+    )
+    if epoch is None and not stop.is_set() and _is_external(plan, target):
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  it waits until the fleet is started
     return 0
+
+
+def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:
+    """Wait while the fleet is stopped and its workers are not ours to start again (`placement: external`). False where
+    this worker is not to begin. A target that does not answer is the worker's own trouble."""
+    from clusters.errors import ClusterError
+    from clusters.fleet import read_fleet
+
+    log, told = logging.getLogger("watershed.worker"), False
+    while not stop.is_set():
+        try:
+            fleet = read_fleet(build_settings_lookup(plan)(target), plan.topology, target)
+        except ClusterError as error:
+            if not told:
+                return True
+            log.warning("fleet unknown", extra={"reason": str(error)})
+        else:
+            if fleet is None or fleet.state == "running":
+                return True
+            if fleet.placement != "external":
+                log.info("fleet stopped", extra={"remedy": "`topology fleet start` has it run again"})
+                return False
+            if not told:
+                log.info("fleet stopped", extra={"remedy": "waiting for `topology fleet start`"})
+            told = True
+        stop.wait(_STOPPED_S)
+    return False
+
+
+def _is_external(plan: Plan, target: str) -> bool:
+    from clusters.fleet import read_fleet
+
+    fleet = read_fleet(build_settings_lookup(plan)(target), plan.topology, target)
+    return fleet is not None and fleet.placement == "external"
 
 
 def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> None:
@@ -75,7 +130,8 @@ def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> No
         log.warning("rights unknown", extra={"reason": str(error)})
 
 
-def _address(metrics: str) -> tuple[str, int]:
+def parse_metrics_address(metrics: str) -> tuple[str, int]:
+    """Host and port of `--metrics HOST:PORT`. Raises click.UsageError."""
     host, _, port = metrics.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
         raise click.UsageError(f"--metrics {metrics}: say HOST:PORT, such as 127.0.0.1:9464")

@@ -8,6 +8,8 @@ there. So the runner's settings, read from the environment of this process, name
     WATERSHED_ALLOW_CONNECTIONS  Airflow connections, with `*` as above   default watershed_*
     WATERSHED_ALLOW_PLAINTEXT    hosts that may be given credentials without TLS; this machine always may
     WATERSHED_ALLOW_IDENTITIES   token providers that may use this machine's own identity
+    WATERSHED_ALLOW_BROKERS      hosts (`*.example.com`, `*`) that a running worker may log in at when a plan that was
+                                 applied later names them; this machine always may
 
 Each is a list with commas and replaces its default. Nothing lets in `/proc`, `/sys`, `/dev` or `AIRFLOW__…`.
 """
@@ -28,12 +30,14 @@ ALLOW_FILES: Final = "WATERSHED_ALLOW_FILES"
 ALLOW_CONNECTIONS: Final = "WATERSHED_ALLOW_CONNECTIONS"
 ALLOW_PLAINTEXT: Final = "WATERSHED_ALLOW_PLAINTEXT"
 ALLOW_IDENTITIES: Final = "WATERSHED_ALLOW_IDENTITIES"
+ALLOW_BROKERS: Final = "WATERSHED_ALLOW_BROKERS"
 ALLOWED_BY_DEFAULT: Final = {
     ALLOW_ENV: ("WATERSHED_SECRET_*",),
     ALLOW_FILES: ("/run/secrets/watershed",),
     ALLOW_CONNECTIONS: ("watershed_*",),
     ALLOW_PLAINTEXT: (),
     ALLOW_IDENTITIES: (),
+    ALLOW_BROKERS: (),
 }
 _AUTHORITIES: Final = ("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates")  # of the system; public, for `ca` only
 _NEVER_FILES: Final = ("/proc", "/sys", "/dev")
@@ -85,6 +89,31 @@ def explain_identity_refusal(provider: str) -> str | None:
     return (
         f"provider {provider} without `credentials` would use this machine's own identity, which may not be used here: "
         f"whoever runs this lets it with {ALLOW_IDENTITIES}={listed}. Or name `credentials`"
+    )
+
+
+def explain_broker_refusal(hosts: Iterable[str], known: Iterable[str]) -> str | None:
+    """Why a worker may not log in at these hosts (`host` or `host:port`), which it learned from a control topic; None
+    when it may. known: the hosts of the same cluster that it was started with.
+
+    Whoever may write to the topic could otherwise have the worker carry its credentials to brokers of his own.
+    """
+    familiar = {_name(each) for each in known}
+    for host in hosts:
+        name = _name(host)
+        if not (_is_loopback(name) or name in familiar or _matches_host(name, _listed(ALLOW_BROKERS))):
+            return (
+                f"the applied plan has the worker log in at {name}, which it was not started with. Start it again with "
+                "the new file, or let whoever runs it say that it may: "
+                f"{ALLOW_BROKERS}={','.join([*_listed(ALLOW_BROKERS), name])}"
+            )
+    return None
+
+
+def _matches_host(name: str, patterns: Iterable[str]) -> bool:
+    return any(
+        each == "*" or (name.endswith(each[1:].lower()) if each.startswith("*.") else name == each.lower())
+        for each in patterns
     )
 
 

@@ -1,9 +1,9 @@
-"""A fleet, the workers of one topology on one target: whether it is to run, and who of it serves what."""
+"""A fleet, the workers of one topology on one target: what it should be, who sees to that, and who serves what."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from clusters.cluster_protocol import ClusterProtocol
@@ -12,26 +12,116 @@ from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
 from clusters.errors import TopicMissing
 from clusters.settings import ConnectionSettings
+from topology.plan import PlanCluster, WorkerPlacement
 
 FLEET_PREFIX = "fleet/"
 PLACEMENT_PREFIX = "placement|"
+SUPERVISOR_PREFIX = "supervisor|"
 LEADING_SLOT = 0  # whoever serves it leads: it decides the placement and syncs what is no record
+MOST_WORKERS = 256  # of one fleet; sixteen serve, what is beyond stands by
+_MOST_CLUSTERS = 1_000
+_MOST_SUPERSEDED = 32
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRecord(ControlRecordBody):
-    """`target` is the alias of the cluster that the workers write to (and form their group on)."""
+    """What a fleet should be. `target` is the alias of the cluster that the workers write to (and form their group on).
 
-    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a fleet record", FLOWS_TOPIC, writes_version=False)
+    plan_hash: of the plan that was applied last; superseded: of those before it, the newest last. workers: how many
+    should be there; planned: how many the file asked for when it was applied last. restarts grows with each order to
+    restart: workers that were started under a smaller number are replaced. clusters: alias → cluster, as the plan has
+    it, with references to secrets; empty where an earlier version wrote the record.
+    """
+
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a fleet record",
+        FLOWS_TOPIC,
+        writes_version=False,
+        added_later=("workers", "planned", "engine", "placement", "restarts", "clusters", "superseded"),
+        remedy="Write it again with `topology apply`",
+    )
     topology: str
     target: str
     state: Literal["running", "stopped"]
     plan_hash: str
+    workers: int = 1
+    planned: int = 1
+    engine: Literal["spark", "process"] = "process"
+    placement: WorkerPlacement = "embedded"
+    restarts: int = 0
+    clusters: Mapping[str, PlanCluster] = field(default_factory=dict)
+    superseded: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """One record a topology and target."""
         return build_fleet_key(self.topology, self.target)
+
+    @property
+    def wanted(self) -> int:
+        """How many workers should be there now."""
+        return self.workers if self.state == "running" else 0
+
+    def explain_invalid(self) -> str:
+        """Why nobody may follow the record; anybody with WRITE on the topic may have written it."""
+        if not 1 <= self.workers <= MOST_WORKERS:
+            return f"workers: {self.workers}, and a fleet has from 1 to {MOST_WORKERS}"
+        if len(self.clusters) > _MOST_CLUSTERS or any(alias != each.alias for alias, each in self.clusters.items()):
+            return "clusters: too many, or one stands under another alias than its own"
+        return ""
+
+    def with_plan(self, plan_hash: str, clusters: Mapping[str, PlanCluster]) -> FleetRecord:
+        """The record after another plan was applied."""
+        before = tuple(each for each in self.superseded if each != plan_hash)
+        if plan_hash != self.plan_hash:
+            before = (*before, self.plan_hash)[-_MOST_SUPERSEDED:]
+        return replace(self, plan_hash=plan_hash, clusters=clusters, superseded=before)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorRecord(ControlRecordBody):
+    """Who sees to it that a fleet is as its record says. A supervisor writes it when it gets the fleet's lease.
+
+    epoch grows with each holder of the lease. ready: its workers are there, so workers of an earlier epoch end. holder:
+    names the process. restarted: the restart (FleetRecord.restarts) that all its workers have seen. note: what keeps
+    the fleet from its size, for people. at_ms: when it was written, milliseconds since 1970.
+    """
+
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a supervisor record", FLOWS_TOPIC)
+    topology: str
+    target: str
+    epoch: int
+    holder: str
+    ready: bool = False
+    restarted: int = 0
+    note: str = ""
+    at_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        """One record a topology and target."""
+        return build_supervisor_key(self.topology, self.target)
+
+
+def build_supervisor_key(topology: str, target: str) -> str:
+    """The record key of a fleet's supervisor."""
+    return f"{SUPERVISOR_PREFIX}{topology}|{target}"
+
+
+def build_lease_group_id(topology: str, target: str) -> str:
+    """The consumer group whose one member with a partition holds the lease on a fleet (decision 0088)."""
+    return f"watershed-supervisor.{topology}.{target}"
+
+
+def read_lease_holder(admin: ClusterProtocol, topology: str, target: str) -> str:
+    """The client id of the supervisor that holds the lease; "" without one, and while the lease changes hands."""
+    given = admin.group_assignment(build_lease_group_id(topology, target))
+    return next((member for member, parts in sorted(given.items()) if parts), "")
+
+
+def write_supervisor(writer: ControlWriter, record: SupervisorRecord) -> int:
+    """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
+    return writer.put(FLOWS_TOPIC, record.key, record.to_json())
 
 
 def build_fleet_key(topology: str, target: str) -> str:
@@ -81,11 +171,26 @@ def read_slot_owners(admin: ClusterProtocol, topology: str) -> dict[int, str]:
     return {part.partition: member for member, parts in given.items() for part in parts if part.topic == LEDGER_TOPIC}
 
 
+def read_fleet_members(admin: ClusterProtocol, topology: str) -> set[str]:
+    """The client ids of the workers that are there; empty while the fleet rebalances."""
+    return set(admin.group_assignment(build_fleet_group_id(topology)))
+
+
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
     """All fleets of this cluster by key (`build_fleet_key`); empty when the cluster has no control topics yet."""
     try:
         return read_latest_records(
             settings, FLOWS_TOPIC, FleetRecord.from_json, lambda key: key.startswith(FLEET_PREFIX)
+        )
+    except TopicMissing:
+        return {}
+
+
+def read_supervisors(settings: ConnectionSettings) -> dict[str, SupervisorRecord]:
+    """The newest record of each supervisor of this cluster by key; empty without control topics."""
+    try:
+        return read_latest_records(
+            settings, FLOWS_TOPIC, SupervisorRecord.from_json, lambda key: key.startswith(SUPERVISOR_PREFIX)
         )
     except TopicMissing:
         return {}

@@ -10,7 +10,7 @@ from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from clusters.errors import TopicMissing
-from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX
+from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.delivery_guarantee import Guarantee
@@ -26,7 +26,7 @@ WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover 
 JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
-    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX),
+    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX),
 )
 
 

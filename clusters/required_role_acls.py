@@ -138,6 +138,9 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(
         flow.target, "GROUP", f"watershed.{plan.topology}", "LITERAL", "READ", "share partitions among the workers"
     )
+    if flow.placement != "external":
+        lease = f"watershed-supervisor.{plan.topology}.{flow.target}"
+        yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", "hold the lease on the fleet (supervisor)")
     yield from _metadata(flow, ("continuous",))
     yield from _groups(plan, flow, ("continuous",))
     if flow.delivery == "transactions":

@@ -17,10 +17,12 @@ from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
 from clusters.control_values import log_invalid_record
 from clusters.errors import RequestRefused
+from clusters.fleet import build_fleet_key, read_fleets, write_fleet
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
+from replicator.apply_fleets import build_fleet_record
 from replicator.apply_neighbours import adapt_to_neighbours
 from replicator.apply_refusals import (
     combine_with_probes,
@@ -101,6 +103,7 @@ def apply_plan(
             ensure_control_topics(admin)
             for name in sorted(set(admin.topics()) - names):
                 changed(AppliedChange(target, "created control topic", name))
+            _apply_fleet(plan, settings[target], writer, changed)
             copied, producers = read_copied_topics(settings[target]), read_producers(settings[target])
             decisions = AlignmentDecisions(settings[target], writer, "apply")
             for flow in flows:
@@ -126,6 +129,17 @@ def apply_plan(
         name = f"{difference.kind} {difference.name}" + (f" {difference.field}" if difference.field else "")
         changed(AppliedChange(difference.cluster, "could not set" if done.error else "set", name, done.error or ""))
     return changes
+
+
+def _apply_fleet(
+    plan: Plan, target: ConnectionSettings, writer: ControlWriter, changed: Callable[[AppliedChange], None]
+) -> None:
+    """Before the records of the flows: workers must know a source's address before its flow."""
+    before = read_fleets(target).get(build_fleet_key(plan.topology, target.alias))
+    record = build_fleet_record(plan, target.alias, before)
+    if record != before:
+        write_fleet(writer, record)
+        changed(AppliedChange(target.alias, "updated fleet" if before else "wrote fleet", plan.topology))
 
 
 def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:

@@ -47,6 +47,7 @@ class FleetDriver:
     _standing_by: list[tuple[socket.socket, dict[str, Any]]] = field(init=False, default_factory=list)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _closed: bool = field(init=False, default=False)
+    _closed_places: set[Any] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self._server = socket.create_server((self.bind, 0))
@@ -67,6 +68,26 @@ class FleetDriver:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
         self._server.close()
+
+    def close_place(self, place: Any) -> bool:
+        """Tell the task at this place to end, and nobody to begin there. Returns whether one works there."""
+        with self._lock:
+            self._closed_places.add(place)
+            working = self._working.get(place)
+            if working is not None:
+                _end_of_words(working[0])
+            self._dismiss()
+            return working is not None
+
+    def open_place(self, place: Any) -> None:
+        """A task may begin at this place, again."""
+        with self._lock:
+            self._closed_places.discard(place)
+
+    def list_working(self) -> dict[Any, dict[str, Any]]:
+        """Place → what the task that works there said of itself."""
+        with self._lock:
+            return {place: hello for place, (_, hello) in self._working.items()}
 
     def _accept(self) -> None:
         while True:
@@ -93,6 +114,7 @@ class FleetDriver:
                     return
                 self._standing_by.append((line, hello))
                 self._let_go()
+                self._dismiss()
             with contextlib.suppress(OSError, ValueError):
                 if last_words := told.readline():  # returns when either end hangs up
                     self.failed(str(json.loads(last_words)["failed"]))
@@ -109,7 +131,7 @@ class FleetDriver:
         if self._closed:
             return
         for line, hello in list(self._standing_by):
-            if hello["place"] in self._working:
+            if hello["place"] in self._working or hello["place"] in self._closed_places:
                 continue
             self._standing_by = [each for each in self._standing_by if each[0] is not line]
             with contextlib.suppress(OSError):
@@ -118,8 +140,11 @@ class FleetDriver:
         self.changed([hello for _, hello in self._working.values()], len(self._standing_by))
 
     def _dismiss(self) -> None:
-        if self._closed and not self._working:
-            for line, _ in self._standing_by:
+        """Those that stand by end as soon as nobody works at their place, or anywhere when all are to end."""
+        for line, hello in self._standing_by:
+            place = hello["place"]
+            closed = place in self._closed_places and place not in self._working
+            if closed or (self._closed and not self._working):
                 _end_of_words(line)
 
 

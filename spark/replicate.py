@@ -1,10 +1,14 @@
 """The fleet as a Spark application: `python -m spark.replicate --topology PATH --target ALIAS --workers N`.
 
-Every task hosts one worker of the replicator until it is told to stop. Workers share the partitions among themselves
-by Kafka's group protocol, so Spark only has to keep N of them alive: a worker that dies makes its task fail, and Spark
-starts it again, on another executor where it has to (up to _FAILURES times a task). On a cluster every worker gets an
-executor of one core (decision 0034). SIGTERM or Ctrl-C to this process: workers finish what is in flight, the session
-stops, exit 0. Send it to this process alone, not to its process group.
+Every worker of the replicator is a Spark job of one task, which hosts it until it is told to stop. Workers share the
+partitions among themselves by Kafka's group protocol, so Spark only has to keep them alive: a worker that dies makes
+its task fail, and Spark starts it again, on another executor where it has to (up to _FAILURES times a task). On a
+cluster every worker gets an executor of one core (decision 0034). SIGTERM or Ctrl-C to this process: workers finish
+what is in flight, the session stops, exit 0. Send it to this process alone, not to its process group.
+
+With `--epoch`, which `topology fleet supervise` gives, the application follows the fleet's record: it starts and ends
+workers to the wanted number and restarts them one after the other (`replicator.worker.fleet_supervisor`). With
+`--workers` it hosts that many, whatever the record says of their number.
 
 `--state FILE` is kept up to date for whoever waits: `{"pid", "state": "starting|running|stopped|failed", "reason",
 "workers": [{"id", "pid", "host", "place"}], "standing_by": 0, ...}`. Running means that all N workers are there; an
@@ -29,15 +33,18 @@ from typing import Any
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
+from clusters.fleet import MOST_WORKERS
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
+from replicator.worker.fleet_supervisor import FleetSupervisor
 from spark.console import write_error_line
 from spark.errors import SparkError, WrongUse
 from spark.failure_text import raise_as_spark_error
 from spark.fleet_connection import FleetDriver, connect_to_driver
+from spark.fleet_jobs import SparkJobHost
 from spark.progress import DriverAddress
 from spark.resource_wait import warn_while_waiting
-from spark.session import create_spark_session, end_session, find_driver_address, require_java
+from spark.session import create_spark_session, end_session, find_driver_address, is_local_master, require_java
 from topology.errors import TopologyError
 from topology.plan import Plan, decode_plan, encode_plan
 
@@ -47,6 +54,13 @@ REQUIRED_SETTINGS = {
     "spark.python.worker.reuse": "false",  # a process that hosted a worker hosts nothing else
     "spark.dynamicAllocation.enabled": "false",  # tasks never end, so executors are never idle and never too few
 }
+# A fleet that is resized: an executor for each task that runs or waits, and none for long without one.
+RESIZED_SETTINGS = {
+    "spark.python.worker.reuse": "false",
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+}
+_ROUND_S = 0.2
 _PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
 _GRACE_S = 20.0  # from a signal to the hard end
 
@@ -100,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = compile_path(options.topology)
         _check(plan, options.target)
         workers = options.workers or _wanted(plan, options.target)
-        ends = run_fleet(plan, options.target, workers, state)
+        ends = run_fleet(plan, options.target, workers, state, options.epoch)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         state.set(state="failed", reason=str(error), workers=[])
         write_error_line(f"error: {error}")
@@ -114,8 +128,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> list[str]:
-    """Host `workers` workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT."""
+def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoch: int | None = None) -> list[str]:
+    """Host workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT.
+
+    With an epoch as many as the fleet's record says, from time to time; without one `workers`.
+    """
     stopping = threading.Event()
     drivers: list[FleetDriver] = []  # the one driver, from when workers can reach it
 
@@ -129,9 +146,15 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> l
         threading.Thread(target=_give_up, args=(state,), daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
-    master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{workers},{_FAILURES}]"
+    most = MOST_WORKERS if epoch is not None else workers
+    master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{most},{_FAILURES}]"
     name = f"watershed-replicate-{plan.topology}-{target}"
-    session = create_spark_session(name, master=master, conf=build_fleet_settings(workers), must=REQUIRED_SETTINGS)
+    session = create_spark_session(
+        name,
+        master=master,
+        conf=build_fleet_settings(workers, resized=epoch is not None),
+        must=REQUIRED_SETTINGS if epoch is None or is_local_master(master) else RESIZED_SETTINGS,
+    )
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
     try:
@@ -139,14 +162,18 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> l
             "the Spark application ended", "Start it again; what is copied stays, and is not copied again"
         ):
             context = session.sparkContext
-            bind, host = find_driver_address(context)
-            driver = FleetDriver(bind, host, partial(state.report_present, workers), state.report_failure)
+            bind, address = find_driver_address(context)
+            driver = FleetDriver(bind, address, partial(state.report_present, workers), state.report_failure)
             drivers.append(driver)
             if stopping.is_set():
                 return []
             task = partial(host_worker, encode_plan(plan), target, driver.line)
+            host = SparkJobHost(context, driver, task, surge=is_local_master(master))
             with warn_while_waiting(context, state.report_waiting):
-                ends = context.parallelize(range(workers), workers).mapPartitionsWithIndex(task).collect()
+                if epoch is not None:
+                    _follow_record(plan, target, host, epoch, stopping)
+                    return []
+                ends = _host_fixed(host, workers)
             return [end for end in ends if not (stopping.is_set() and _NO_WAY in end)]  # they came too late
     except SparkError:
         if stopping.is_set():
@@ -158,25 +185,80 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile) -> l
         end_session(session)
 
 
-def build_fleet_settings(workers: int) -> dict[str, str]:
-    """What the fleet asks Spark for, unless WATERSHED_SPARK_CONF says otherwise: one core and one executor a worker."""
-    return {
+def _host_fixed(host: SparkJobHost, workers: int) -> list[str]:
+    """So many workers, until each has ended. Raises what Spark says when a job cannot go on."""
+    for place in range(workers):
+        host.start(place, None)
+    ends: list[str] = []
+    while len(ends) < workers:
+        time.sleep(_ROUND_S)
+        seen = host.observe().values()
+        ends += [each.ended if each.failed else "" for each in seen if each.ended is not None]
+    return ends
+
+
+def _follow_record(plan: Plan, target: str, host: SparkJobHost, epoch: int, stopping: threading.Event) -> None:
+    """As many workers as the fleet's record says, until told to stop or until another epoch has taken over."""
+    supervisor = FleetSupervisor(
+        resolve_connection_settings(plan.cluster(target)),
+        plan.topology,
+        f"{socket.gethostname()}-{os.getpid()}",
+        lambda _engine: host,
+        epoch=epoch,
+        say=write_error_line,
+    )
+    try:
+        while not stopping.is_set() and not (supervisor.is_superseded and supervisor.is_empty):
+            try:
+                supervisor.step()
+            except ClusterError as error:
+                write_error_line(f"asking again: {error}")
+                stopping.wait(_PAUSE_S)
+    finally:
+        supervisor.close()
+
+
+def build_fleet_settings(workers: int, *, resized: bool = False) -> dict[str, str]:
+    """What the fleet asks Spark for, unless WATERSHED_SPARK_CONF says otherwise: one core and one executor a worker.
+
+    resized: the number of workers changes while it runs, and `workers` is the first.
+    """
+    found = {
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",  # Java only hosts; workers are Python
         "spark.executor.memoryOverhead": "1g",  # of YARN and Kubernetes: what a worker may take
         "spark.executor.cores": "1",
-        "spark.executor.instances": str(workers),  # of YARN and Kubernetes
-        "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
         "spark.task.maxFailures": str(_FAILURES),
         "spark.speculation": "false",  # a worker does not end, so there is nothing to be won by a second one
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(16 << 20),
         "spark.executor.logs.rolling.maxRetainedFiles": "4",
     }
+    if not resized:
+        return found | {
+            "spark.executor.instances": str(workers),  # of YARN and Kubernetes
+            "spark.cores.max": str(workers),  # of a standalone cluster: leave the rest to others
+        }
+    return found | {
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.initialExecutors": str(workers),
+        "spark.dynamicAllocation.maxExecutors": str(MOST_WORKERS),
+        "spark.dynamicAllocation.executorIdleTimeout": "10s",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+        "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": "1s",
+    }
 
 
-def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _rows: Iterator[int]) -> Iterator[str]:
-    """One task: a worker, until the driver hangs up or the fleet's record says stopped.
+def host_worker(
+    plan_text: str,
+    target: str,
+    line: DriverAddress,
+    epoch: int | None,
+    place: int,
+    _index: int,
+    _rows: Iterator[int],
+) -> Iterator[str]:
+    """One task: a worker, until the driver hangs up, the fleet's record says stopped, or a later epoch is ready.
 
     A cluster that is in trouble is tried again; what a person has to mend ends the task with its reason.
     """
@@ -185,9 +267,9 @@ def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _r
 
     configure_logging()
     plan = decode_plan(plan_text)
-    worker_id = f"{socket.gethostname()}-{index}-{os.getpid()}"
+    worker_id = f"{socket.gethostname()}-{place}-{os.getpid()}"
     stop = threading.Event()
-    about = {"place": index, "id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}
+    about = {"place": place, "id": worker_id, "pid": os.getpid(), "host": socket.gethostname()}
     try:
         held = connect_to_driver(line, about, stop)
     except OSError as error:
@@ -204,7 +286,15 @@ def host_worker(plan_text: str, target: str, line: DriverAddress, index: int, _r
     try:
         while not stop.is_set():
             try:
-                run_worker(connect(target), connect, topology=plan.topology, worker_id=worker_id, stop=stop)
+                run_worker(
+                    connect(target),
+                    connect,
+                    topology=plan.topology,
+                    worker_id=worker_id,
+                    stop=stop,
+                    plan_hash=plan.hash,
+                    epoch=epoch,
+                )
                 break
             except (SecretMissing, WrongCluster, Unauthorised, ReplicatorError, TopologyError) as error:
                 held.fail(str(error))
@@ -245,6 +335,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--target", required=True, metavar="ALIAS", help="serve all flows into this cluster")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="default: what the flows ask for")
+    parser.add_argument("--epoch", type=int, metavar="N", help="of the supervisor that starts it")
     parser.add_argument("--state", type=Path, metavar="FILE", help="pid and state, for whoever waits")
     return parser
 

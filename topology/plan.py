@@ -37,6 +37,7 @@ NEVER_SYNCED_CONFIGS = frozenset(
     }
 )
 _Protocol = Literal["PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+WorkerPlacement = Literal["embedded", "task", "external"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ class PlanFlow:
     offsets_reason: why the flow is `mapped` although the file asks for `aligned`.
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
+    placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
 
     id: str
@@ -230,6 +232,8 @@ class PlanFlow:
     offsets_reason: str = ""
     sync: SyncSettings = NO_SYNC
     allows_repeats: bool = False
+    placement: WorkerPlacement = "embedded"
+    heal_ms: int | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -283,6 +287,10 @@ class PlanFlow:
             value["verify"] = self.verify.to_json()
         if self.allows_repeats:  # older plans keep their hash
             value["allows_repeats"] = True
+        if self.placement != "embedded":  # older plans keep their hash
+            value["placement"] = self.placement
+        if self.heal_ms is not None:  # older plans keep their hash
+            value["heal_ms"] = self.heal_ms
         return value
 
     @classmethod

@@ -255,6 +255,8 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         weight=settings.get("workers", "weight", default=1),
         grow=settings.get("partitions", "mode", default="grow") == "grow",
         sync=sync,
+        placement=settings.get("workers", "placement", default="embedded"),
+        heal_ms=settings.get("workers", "heal"),
     )
 
 

@@ -23,6 +23,7 @@ _BUILT_IN: dict[str, Callable[[Flow], Any]] = {
     "provenance.guard": lambda flow: flow.plan.guard,
     "provenance.forward": lambda flow: flow.plan.forward,
     "workers.engine": lambda flow: flow.plan.engine,
+    "workers.placement": lambda flow: flow.plan.placement,
     "workers.count": lambda flow: flow.plan.workers,
     "workers.quota": lambda flow: flow.plan.quota,
     "workers.discovery": lambda flow: flow.plan.discovery_ms,

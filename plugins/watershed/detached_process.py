@@ -3,7 +3,7 @@
 A program is one Python module, run as `python -m plugins.watershed.detached_process FOLDER MODULE ARGUMENT…` in a
 session of its own.  Its folder holds
 
-    process.json   pid, start time (ticks since boot), module, arguments
+    process.json   pid, start time (ticks since boot), where pids mean something, module, arguments
     log            everything it prints
     exit           its exit code, written last
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
@@ -104,14 +104,20 @@ class DetachedProcess:
                 os.kill(pid, signal.SIGTERM)
 
     def _is_here(self, pid: int) -> bool:
+        """Whether the pid is the program's, and not another one's of another machine or container."""
         with contextlib.suppress(OSError, ValueError, KeyError):
-            return bool(json.loads((self.folder / "process.json").read_text())["started"] == _started(str(pid)))
+            known = json.loads((self.folder / "process.json").read_text())
+            same_pids = known.get("pids_of") in (None, _identify_pid_space())
+            return same_pids and bool(known["started"] == _started(str(pid)))
         return False
 
     def end(self, grace: float = 20.0) -> None:
-        """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine."""
+        """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine.
+
+        What runs on another machine, or in another container, is left alone.
+        """
         pid = self.pid()
-        if pid is None or not self.alive():
+        if pid is None or not self.alive() or not self._is_here(pid):
             return
         for send, number, patience in ((os.kill, signal.SIGTERM, grace), (os.killpg, signal.SIGKILL, 5.0)):
             if not self.alive():
@@ -215,9 +221,16 @@ def _identity(module: str, arguments: Sequence[str]) -> dict[str, object]:
         "schema": 1,
         "pid": os.getpid(),
         "started": _started("self"),
+        "pids_of": _identify_pid_space(),
         "module": module,
         "arguments": list(arguments),
     }
+
+
+def _identify_pid_space() -> str:
+    """The machine and the container within which pids mean something."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _started(process: str) -> int:

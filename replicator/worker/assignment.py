@@ -82,6 +82,8 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
         after,
         topics=before.topics,
         engine=before.engine,
+        placement=before.placement,
+        heal_ms=before.heal_ms,
         workers=before.workers,
         discovery_ms=before.discovery_ms,
         start=before.start,

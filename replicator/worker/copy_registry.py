@@ -62,7 +62,7 @@ class CopyRegistry:
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
-    _broker_threads: dict[tuple[str, str, BrokerAddress], BrokerThreads] = field(default_factory=dict)
+    _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
@@ -284,7 +284,7 @@ class CopyRegistry:
             threads.end()
 
     def _find_threads(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
-        key = (kind, settings.alias, address)
+        key = (kind, settings, address)  # one that is reached by other settings from now on gets threads of its own
         threads = self._broker_threads.get(key)
         if threads is None or not threads.is_alive():
             threads = (

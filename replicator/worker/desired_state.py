@@ -12,7 +12,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from clusters.admin_requests import LEADER_MOVING_CODES
 from clusters.control_topics import FLOWS_TOPIC
 from clusters.control_values import decode_control_value
-from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, FleetRecord, PlacementRecord
+from clusters.fleet import (
+    FLEET_PREFIX,
+    PLACEMENT_PREFIX,
+    SUPERVISOR_PREFIX,
+    FleetRecord,
+    PlacementRecord,
+    SupervisorRecord,
+)
 from clusters.flow_records import (
     ALIGNMENT_PREFIX,
     DECISION_PREFIX,
@@ -36,18 +43,20 @@ _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
-    """Flows, fleets, orders, placements and producers (by their keys) as of the last `follow` or `catch_up`.
-    Not thread-safe."""
+    """Flows, fleets, supervisors, orders, placements and producers (by their keys) as of the last `follow` or
+    `catch_up`. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
         self.flows: dict[str, FlowRecord] = {}
         self.fleets: dict[str, FleetRecord] = {}
+        self.supervisors: dict[str, SupervisorRecord] = {}
         self.decisions: dict[str, OperatorDecision] = {}
         self.placements: dict[str, PlacementRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
         self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any], str], Any]], ...] = (
             (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
+            (SUPERVISOR_PREFIX, self.supervisors, SupervisorRecord.from_json),
             (DECISION_PREFIX, self.decisions, OperatorDecision.from_json),
             (PLACEMENT_PREFIX, self.placements, PlacementRecord.from_json),
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),

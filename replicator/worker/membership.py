@@ -1,7 +1,8 @@
 """Which slots this worker serves: a consumer group on the target cluster that subscribes to the ledger.
 
 Owning ledger partition p means serving every partition whose slot is p. Nothing is consumed: the group protocol
-shares the slots, the sequence numbers keep two owners from doing harm.
+shares the slots, the sequence numbers keep two owners from doing harm. A lease on a fleet is the same with a topic of
+one partition: whoever is given it holds the lease, until it leaves or its session ends (decision 0088).
 """
 
 from __future__ import annotations
@@ -27,9 +28,15 @@ class Membership:
     """Call `poll` often: it keeps the membership alive and calls `on_revoked` while slots are still ours."""
 
     def __init__(
-        self, settings: ConnectionSettings, group: str, client_id: str, on_revoked: Callable[[set[int]], None]
+        self,
+        settings: ConnectionSettings,
+        group: str,
+        client_id: str,
+        on_revoked: Callable[[set[int]], None],
+        topic: str = LEDGER_TOPIC,
     ) -> None:
         self.slots: set[int] = set()
+        self._topic = topic
         self._on_revoked = on_revoked
         self._settings, self._group, self._client_id = settings, group, client_id
         self._rotation = SecretRotation(settings)
@@ -55,7 +62,7 @@ class Membership:
         )
 
     def _join(self) -> None:
-        self._consumer.subscribe([LEDGER_TOPIC], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout: float) -> None:
         """Take part in the group for up to `timeout` seconds; `slots` is up to date afterwards."""

@@ -19,7 +19,14 @@ from clusters.capabilities import ask_brokers, check_requests
 from clusters.cluster_protocol import ClusterProtocol
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
-from clusters.fleet import PlacementRecord, build_fleet_group_id, build_fleet_key, build_placement_key
+from clusters.fleet import (
+    FleetRecord,
+    PlacementRecord,
+    build_fleet_group_id,
+    build_fleet_key,
+    build_placement_key,
+    build_supervisor_key,
+)
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
@@ -37,6 +44,7 @@ from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
+from replicator.worker.applied_clusters import AppliedClusters
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.copy_registry import CopyRegistry
 from replicator.worker.desired_state import DesiredState
@@ -70,14 +78,19 @@ def run_worker(
     worker_id: str,
     stop: threading.Event,
     metrics: tuple[str, int] | None = None,
+    plan_hash: str = "",
+    epoch: int | None = None,
 ) -> None:
-    """Serve the flows of `topology` into `target` until `stop` is set or the fleet's record says stopped.
+    """Serve the flows of `topology` into `target` until `stop` is set, the fleet's record says stopped, or the
+    supervisor of a later epoch has its workers ready.
 
     metrics is where Prometheus may ask (address, port). `connect` gives the settings of a cluster by alias (it may
-    raise ClusterError). Raises Unreachable or WrongCluster when the target cannot be used at all, MetricsUnavailable
-    when that address cannot be opened; everything later is retried and reported as status.
+    raise ClusterError), as the plan with this hash has them; clusters of a plan that is applied later are taken over
+    (`replicator.worker.applied_clusters`). epoch: of the supervisor that started the worker, None without one. Raises
+    Unreachable or WrongCluster when the target cannot be used at all, MetricsUnavailable when that address cannot be
+    opened; everything later is retried and reported as status.
     """
-    worker = Worker(target, connect, topology, worker_id)
+    worker = Worker(target, connect, topology, worker_id, plan_hash=plan_hash, epoch=epoch)
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
@@ -85,7 +98,7 @@ def run_worker(
             from replicator.worker.metrics import WorkerCollector, serve_metrics
 
             serve_metrics(WorkerCollector(worker.scrape, worker_id, target.alias), *metrics)
-        while not stop.is_set() and not worker.is_fleet_stopped():
+        while not stop.is_set() and not worker.is_fleet_stopped() and not worker.is_superseded():
             worker.step()
     finally:
         worker.close()
@@ -104,8 +117,19 @@ def read_producer_expiration(cluster: ClusterProtocol) -> int:
 class Worker:
     """See `run_worker`. `step` is one round of the loop, at most _IDLE_PACE_S long while nothing waits for it."""
 
-    def __init__(self, target: ConnectionSettings, connect: SettingsLookup, topology: str, worker_id: str) -> None:
-        self.target, self.connect, self.topology, self.worker_id = target, connect, topology, worker_id
+    def __init__(
+        self,
+        target: ConnectionSettings,
+        connect: SettingsLookup,
+        topology: str,
+        worker_id: str,
+        *,
+        plan_hash: str = "",
+        epoch: int | None = None,
+    ) -> None:
+        self._clusters, self._epoch = AppliedClusters(connect, plan_hash), epoch
+        self.target, self.connect, self.topology, self.worker_id = target, self._clusters.connect, topology, worker_id
+        connect = self.connect
         with Admin(target) as admin:
             admin.check_identity()
             guards = LoopGuards(admin.cluster_id())
@@ -118,7 +142,7 @@ class Worker:
         if not any(record.guarantee == AT_LEAST_ONCE for record in self._desired.flows.values()):
             check_requests(answers, "target")
         self._ask_again = 0.0
-        self._fleet_at_start = self._desired.fleets.get(build_fleet_key(topology, target.alias))
+        self._clusters.follow(self._fleet)
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
         self._ledger_thread = LedgerThread(self._writer)
         self._ledger_thread.start()
@@ -147,9 +171,13 @@ class Worker:
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
     def is_fleet_stopped(self) -> bool:
-        """Whether the fleet was told to stop since this worker started."""
-        fleet = self._desired.fleets.get(build_fleet_key(self.topology, self.target.alias))
-        return fleet is not None and fleet.state == "stopped" and fleet != self._fleet_at_start
+        """Whether the fleet is told to be stopped."""
+        return self._fleet is not None and self._fleet.state == "stopped"
+
+    def is_superseded(self) -> bool:
+        """Whether another supervisor than the one that started this worker has its own workers ready."""
+        found = self._desired.supervisors.get(build_supervisor_key(self.topology, self.target.alias))
+        return self._epoch is not None and found is not None and found.ready and found.epoch > self._epoch
 
     def scrape(self) -> MetricsSnapshot:
         """What metrics tell, as of the last report."""
@@ -223,6 +251,26 @@ class Worker:
                 self._registry.forget(flow_id)
                 self._senders.forget(flow_id)
                 self._guards.forget(flow_id)
+        self._follow_clusters()
+
+    def _follow_clusters(self) -> None:
+        """A cluster that the applied plan reaches otherwise: what is connected to it begins anew from the logs."""
+        changed = self._clusters.follow(self._fleet)
+        if not changed:
+            return
+        log.info("clusters changed", extra={"clusters": sorted(changed)})
+        for flow_id, record in self._desired.flows.items():
+            if record.flow.source in changed:
+                self._registry.forget(flow_id)
+                self._guards.forget(flow_id)
+        for task in self._tasks.values():
+            if task.record.flow.source in changed:
+                task.not_before = 0.0
+                self._halt(task, "changed")
+
+    @property
+    def _fleet(self) -> FleetRecord | None:
+        return self._desired.fleets.get(build_fleet_key(self.topology, self.target.alias))
 
     @property
     def _placement(self) -> PlacementRecord | None:

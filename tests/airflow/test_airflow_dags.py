@@ -62,7 +62,7 @@ SECOND = """
       rollback: {none: it is only stock}
 """
 KINDS = ["migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon"]
-ALWAYS = ["replicate", "verify", "inspect", "operate", "decide"]
+ALWAYS = ["replicate", "fleet", "verify", "inspect", "operate", "decide"]
 
 
 @pytest.fixture
@@ -91,6 +91,17 @@ def test_every_file_has_its_dags(folder: Path) -> None:
         *(f"{kind}__orders" for kind in (*ALWAYS, *KINDS)),
         *(f"{kind}__plain" for kind in ALWAYS),
     }
+
+
+def test_a_file_may_have_its_fleets_healed_and_supervised_by_airflow(folder: Path) -> None:
+    assert load().dags["fleet__plain"].schedule is None
+    path = folder / "plain.yaml"
+    path.write_text(path.read_text().replace("    naming:", "    workers: {placement: task, heal: 30s}\n    naming:"))
+    dags = load().dags
+    assert dags["fleet__plain"].schedule == timedelta(seconds=30)
+    assert dags["fleet__plain"].is_paused_upon_creation is False
+    assert set(dags["supervise__plain"].task_ids) == {"compile", "supervise_cloud", "supervise_onprem"}
+    assert "supervise__orders" not in dags
 
 
 def test_without_a_folder_there_are_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

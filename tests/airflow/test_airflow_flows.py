@@ -9,26 +9,36 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.triggers.base import TriggerEvent
 
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
+from clusters.fleet import FleetRecord
 from clusters.flow_records import read_flows, write_flow
 from clusters.partition_status_records import PartitionStatus
+from plugins.watershed import fleet_supervisors
 from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import flow_status, replication
+from plugins.watershed.fleet_supervisors import Fleet, list_fleets
+from plugins.watershed.operators import fleet_actions, flow_status, replication
+from plugins.watershed.operators.fleet_actions import (
+    FleetActionOperator,
+    FleetSizedOperator,
+    FleetsSized,
+    SuperviseFleetOperator,
+)
 from plugins.watershed.operators.replication import (
     ExpectedPartitions,
-    Fleet,
     FlowsRunning,
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
     describe_dead_fleets,
     judge_flow_reports,
-    list_fleets,
 )
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from replicator.worker.fleet_orders import change_fleet
+from replicator.worker.fleet_status import FleetRow
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
 from tests.replicator.real import applied, plan_for, settings_of
 
@@ -84,24 +94,129 @@ def test_a_fleet_for_every_target_of_a_running_flow_and_for_the_way_back(file: P
     assert [(fleet.target, fleet.spark) for fleet in list_fleets(plan)] == [("cloud", True), ("onprem", True)]
     assert [fleet.target for fleet in list_fleets(replace(plan, migration=None))] == ["cloud"]
     processes = replace(plan, flows=tuple(replace(flow, engine="process") for flow in plan.flows))
-    module, arguments = list_fleets(processes)[0].program(file, 2, file.parent)
-    assert (module, arguments[0]) == ("cli.main", "worker")
+    assert [fleet.spark for fleet in list_fleets(processes)] == [False, False]
+    assert list_fleets(processes)[0].program(file) == (
+        "cli.main",
+        ["fleet", "supervise", str(file), "--target", "cloud"],
+    )
 
 
-def test_fleet_is_started_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def program(self: Fleet, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
-        return PROGRAM, ["--out", str(folder), "--verdict", "proven", "--seconds", "60"]
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, FleetRow]:
+    """The fleets as clusters would tell of them; orders are written down in `orders`."""
+    found = {
+        target: FleetRow("orders", target, "running", "process", "embedded", wanted=1, workers=("w-1",))
+        for target in ("cloud", "onprem")
+    }
+
+    def order(_frozen: Any, target: str, order: Any, workers: int | None = None) -> tuple[FleetRecord, FleetRecord]:
+        before = FleetRecord("orders", target, found[target].state, "sha256:0", found[target].wanted)  # type: ignore[arg-type]
+        after = change_fleet(before, order, workers, 0)
+        found[target] = replace(found[target], state=after.state, wanted=after.wanted)
+        return before, after
+
+    def read(_plan: Any, target: str | None = None) -> list[FleetRow]:
+        return [row for alias, row in sorted(found.items()) if target in (None, alias)]
+
+    for module in (replication, fleet_actions):
+        monkeypatch.setattr(module, "order_fleet_of", order)
+    for module in (fleet_supervisors, fleet_actions):
+        monkeypatch.setattr(module, "read_rows_of", read)
+    return found
+
+
+@pytest.fixture
+def sleepers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervisors that only sleep."""
+
+    def program(self: Fleet, topology: Path) -> tuple[str, list[str]]:
+        return PROGRAM, ["--out", str(self.folder), "--verdict", "proven", "--seconds", "60"]
 
     monkeypatch.setattr(Fleet, "program", program)
-    task = StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash)
+
+
+def test_supervisors_are_started_once(file: Path, rows: dict[str, FleetRow], sleepers: None) -> None:
+    task = StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash, workers="3")
     there, back = task.execute(CONTEXT)
+    assert {row.wanted for row in rows.values()} == {3}
     pid = DetachedProcess(Path(there)).pid()
     assert task.execute(CONTEXT) == [there, back]
     assert DetachedProcess(Path(there)).pid() == pid
-    assert describe_dead_fleets([there, back]) == ""
+    assert describe_dead_fleets([there, back, str(Path(there).with_name("another-host"))]) == ""
     for folder in (there, back):
         DetachedProcess(Path(folder)).end()
         assert "has ended" in describe_dead_fleets([folder])
+
+
+def test_no_supervisor_is_started_beside_one_of_another_host(
+    file: Path, rows: dict[str, FleetRow], sleepers: None
+) -> None:
+    rows["cloud"] = replace(rows["cloud"], supervisor="elsewhere-1")
+    [back] = StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash).execute(CONTEXT)
+    assert Path(back).parent.name == "onprem"
+
+
+@pytest.mark.parametrize("placement", ["task", "external"])
+def test_with_other_placements_airflow_starts_no_supervisor(
+    file: Path, rows: dict[str, FleetRow], sleepers: None, placement: str
+) -> None:
+    text = file.read_text().replace("    naming:", f"    workers: {{placement: {placement}}}\n    naming:")
+    file.write_text(text)
+    assert StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash).execute(CONTEXT) == []
+
+
+def act(file: Path, action: str, **more: Any) -> list[dict[str, Any]]:
+    return FleetActionOperator(task_id="a", plan=freeze_plan(file).hash, action=action, **more).execute(CONTEXT)
+
+
+def test_orders_reach_the_chosen_fleet_and_heal_starts_what_is_missing(
+    file: Path, rows: dict[str, FleetRow], sleepers: None, state: Path
+) -> None:
+    act(file, "status")
+    assert not list(state.rglob("process.json"))
+    found = act(file, "scale", target="cloud", workers="4")
+    assert [(row["target"], row["wanted"]) for row in found] == [("cloud", 4)]
+    assert [path.parent.parent.name for path in state.rglob("process.json")] == ["cloud"]
+    act(file, "heal")
+    assert sorted(path.parent.parent.name for path in state.rglob("process.json")) == ["cloud", "onprem"]
+    act(file, "stop")
+    assert {row.state for row in rows.values()} == {"stopped"}
+    with pytest.raises(AirflowFailException, match="needs the number"):
+        act(file, "scale")
+    with pytest.raises(AirflowFailException, match="no running flow goes into mars; fleets are into: cloud, onprem"):
+        act(file, "stop", target="mars")
+
+
+def test_what_an_order_comes_to_is_waited_for(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = freeze_plan(file).hash
+    with pytest.raises(AirflowSkipException):
+        FleetSizedOperator(task_id="w", plan=plan, action="heal").execute(CONTEXT)
+    with pytest.raises(TaskDeferred) as deferred:
+        FleetSizedOperator(task_id="w", plan=plan, action="scale", target="cloud").execute(CONTEXT)
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, FleetsSized)
+    answers = [
+        [{"target": "cloud", "at_size": False, "text": "1 of 2"}, {"target": "onprem", "at_size": False, "text": ""}],
+        [{"target": "cloud", "at_size": True, "text": "2 of 2"}, {"target": "onprem", "at_size": False, "text": ""}],
+    ]
+    monkeypatch.setattr(fleet_actions, "ask_client_process", lambda *_: answers.pop(0))
+    trigger.poll_seconds = 0.01
+
+    async def first() -> TriggerEvent:
+        return await anext(trigger.run())
+
+    event = asyncio.run(first())
+    assert event.payload == {"seen": "2 of 2"}
+    assert answers == []
+
+
+def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("this", ["--"]))
+    task = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud")
+    with pytest.raises(AirflowException, match="the supervisor of the fleet into cloud ended with exit code 0"):
+        task.execute(CONTEXT)
 
 
 def test_all_partitions_served_is_done() -> None:
@@ -173,9 +288,12 @@ def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication, "ask_expected_partitions", lambda plan: WANTED)
     monkeypatch.setattr(replication, "ask_newest_reports", lambda plan: {})
+    gone = state / "fleets" / "gone"
+    gone.mkdir(parents=True)
+    (gone / "process.json").write_text('{"pid": 1}')
 
     async def first() -> Any:
-        return await anext(FlowsRunning(freeze_plan(file).hash, [str(state / "fleets" / "gone")]).run())
+        return await anext(FlowsRunning(freeze_plan(file).hash, [str(gone)]).run())
 
     event = asyncio.run(first()).payload
     with pytest.raises(AirflowException, match="has ended"):

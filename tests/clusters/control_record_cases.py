@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from clusters.alignment_records import AlignmentRecord
-from clusters.fleet import FleetRecord, PlacementRecord
+from clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
@@ -30,8 +30,9 @@ from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
 from topology.inventory import InventoryAcl
 from topology.naming import Naming
-from topology.plan import PlanFlow
+from topology.plan import PlanCluster, PlanFlow, PlanRegistry, PlanSecurity
 from topology.proof_policy import ProofPolicy
+from topology.secret_ref import SecretRef
 from topology.selectors import Selector, TopicSelection
 from topology.sync_settings import AclSync, GroupSync, NameFilter, QuotaSync, SchemaSync, SyncSettings, UserSync
 
@@ -97,7 +98,23 @@ RECORDS: dict[str, Any] = {
     "WithheldRights:without host": WithheldRights(
         "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW
     ),
-    "FleetRecord:now": FleetRecord("shop", "b", "stopped", "sha256:0"),
+    "FleetRecord:now": FleetRecord(
+        "shop", "b", "stopped", "sha256:1", 3, 2, "spark", "external", 4,
+        {
+            "a": PlanCluster(
+                "a",
+                ("a:9092", "a:9093"),
+                "Ab",
+                PlanSecurity("SASL_SSL", "SCRAM-SHA-512", SecretRef("env", "WATERSHED_SECRET_A")),
+                PlanRegistry("https://registry", SecretRef("file", "/run/secrets/watershed/r")),
+                "rack-1",
+            ),
+            "b": PlanCluster("b", ("b:9092",)),
+        },
+        ("sha256:9", "sha256:0"),
+    ),
+    "FleetRecord:with the fields of the first fleets": FleetRecord("shop", "b", "stopped", "sha256:0"),
+    "SupervisorRecord:now": SupervisorRecord("shop", "b", 3, "host-1", True, 2, "a note", NOW),
     "PlacementRecord:now": PlacementRecord("shop", "b", {"a-to-b|orders|0": 3}, "w1", NOW),
     "PartitionStatus:now": PartitionStatus(
         "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,

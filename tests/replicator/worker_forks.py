@@ -131,6 +131,7 @@ def _work(order: dict[str, Any]) -> None:
         topology=plan.topology,
         worker_id=f"w{os.getpid()}",
         stop=stop,
+        plan_hash=plan.hash,
     )
 
 

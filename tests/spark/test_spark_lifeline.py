@@ -116,6 +116,26 @@ def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(d
     assert copy.ended_without_beginning()
 
 
+def test_a_place_is_closed_alone_and_its_second_attempt_ends_behind_the_first(driver: FleetDriver, seen: Seen) -> None:
+    first, other = Task(driver, 0, "first"), Task(driver, 1, "other")
+    assert first.began.wait(60)
+    assert other.began.wait(60)
+    copy = Task(driver, 0, "copy")
+    until(lambda: seen.standing_by == 1)
+    assert driver.close_place(0)
+    assert first.stop.wait(60)
+    assert not copy.stop.is_set()
+    assert first.held is not None
+    first.held.release_place()
+    assert copy.ended_without_beginning()
+    assert not driver.close_place(0)  # nobody works there
+    assert Task(driver, 0, "late").ended_without_beginning()
+    driver.open_place(0)
+    assert Task(driver, 0, "again").began.wait(60)
+    assert not other.stop.is_set()
+    assert {place: hello["id"] for place, hello in driver.list_working().items()} == {0: "again", 1: "other"}
+
+
 def test_last_words_reach_the_driver(driver: FleetDriver, seen: Seen) -> None:
     task = Task(driver, 0, "a")
     assert task.began.wait(60)
@@ -130,7 +150,7 @@ def test_a_task_that_cannot_reach_the_driver_says_so(driver: FleetDriver) -> Non
     with pytest.raises(ConnectionRefusedError):
         connect_to_driver(driver.line, {"place": 0, "id": "late"}, threading.Event())
     plan = encode_plan(seal_plan(Plan("t", (), ())))
-    [reason] = host_worker(plan, "cloud", driver.line, 0, iter(()))
+    [reason] = host_worker(plan, "cloud", driver.line, None, 0, 0, iter(()))
     assert f"cannot reach the driver at 127.0.0.1:{driver.line.port}" in reason
 
 

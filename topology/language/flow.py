@@ -187,6 +187,15 @@ _DELIVERY = RecordShape(
 _WORKERS = RecordShape(
     {
         "engine": ShapeKey(build_enum_shape("spark", "process"), "Who hosts the workers.", "`spark`"),
+        "placement": ShapeKey(
+            build_enum_shape("embedded", "task", "external"),
+            "Who starts and heals the workers: processes on the Airflow host, an Airflow task, or others than Airflow "
+            "(`docs/fleets.md`). All flows into a cluster say the same.",
+            "`embedded`",
+        ),
+        "heal": ShapeKey(
+            DURATION_SHAPE, "How often `fleet__<name>` starts a supervisor that has ended, by itself.", "never"
+        ),
         "count": ShapeKey(build_integer_shape(1, 1_000), "How many workers the fleet should have for this flow.", "1"),
         "near": ShapeKey(build_enum_shape("source", "target"), "On which side they run.", "`target`"),
         "quota": ShapeKey(RATE_SHAPE, "The most bytes a second that the flow copies.", "no bound"),

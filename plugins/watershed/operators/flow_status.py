@@ -54,6 +54,26 @@ def read_newest_reports(plan: str) -> list[dict[str, Any]]:
     return [report.to_json() for report in reports if report.flow in ours]
 
 
+def read_fleet_states(plan: str) -> list[dict[str, Any]]:
+    """The plan's fleets: target, whether they are what they should be, and one line for people. waits: somebody else
+    than Airflow has to start workers; the line says which."""
+    from clusters.settings import resolve_connection_settings
+    from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
+
+    compiled = find_frozen_plan(plan).read()
+    rows = read_fleet_rows(compiled, lambda alias: resolve_connection_settings(compiled.cluster(alias)))
+    waiting = {row.target: row.placement == "external" and row.present < row.wanted for row in rows}
+    return [
+        {
+            "target": row.target,
+            "at_size": row.is_at_size,
+            "waits": waiting[row.target],
+            "text": describe_missing_workers(row) if waiting[row.target] else describe_fleet_row(row),
+        }
+        for row in rows
+    ]
+
+
 def _running(plan: Plan) -> list[PlanFlow]:
     return [flow for flow in plan.flows if flow.state == "running"]
 

@@ -13,19 +13,19 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from plugins.watershed.detached_process import (
-    DetachedProcess,
-    ProcessStartFailed,
-    build_clean_environment,
-    start_detached,
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.fleet_supervisors import (
+    list_fleets,
+    order_fleet_of,
+    report_cluster_errors,
+    start_missing_supervisors,
 )
-from plugins.watershed.operators.spark_application import build_spark_environment
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import find_frozen_plan, freeze_plan, locate_state_folder
+from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
-    from topology.plan import Plan, PlanFlow
+    from topology.plan import Plan
 
 _SERVED = ("running", "catching_up")
 _QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is a halt
@@ -91,10 +91,10 @@ class ApplyPlanOperator(BaseOperator):
 
 
 class StartFleetsOperator(BaseOperator):
-    """Start the workers of every target cluster as one detached program each, or find them running.
+    """Have every fleet of the plan run, as `topology fleet start` does, and see to its supervisor.
 
-    They survive Airflow, follow `watershed.flows`, and end when their fleet's record says `stopped`.
-    `workers` overrides the file's number. Returns the fleets' folders.
+    With `placement: embedded` a supervisor is started on this host unless one is there, here or elsewhere. It survives
+    Airflow. `workers` overrides the number of workers. Returns the folders of the supervisors on this host.
     """
 
     template_fields: Sequence[str] = ("plan", "workers")
@@ -105,26 +105,14 @@ class StartFleetsOperator(BaseOperator):
         self.workers = workers
 
     def execute(self, context: Any) -> list[str]:
-        """One detached program a target cluster; a fleet that runs already is left as it is."""
+        """A fleet that runs already keeps its supervisor and, without `workers`, its number."""
         frozen = find_frozen_plan(self.plan)
-        started = []
-        for fleet in list_fleets(frozen.read()):
-            count = int(self.workers) if self.workers else fleet.workers
-            folder = fleet.folder
-            module, arguments = fleet.program(frozen.topology, count, folder)
-            running = DetachedProcess(folder).alive()
-            try:
-                program = start_detached(
-                    folder, module, arguments, build_spark_environment() if fleet.spark else build_clean_environment()
-                )
-            except ProcessStartFailed as failure:
-                raise AirflowException(escape_control_lines(str(failure))) from None
-            self.log.info(
-                "fleet into %s: %s (%s, %d workers, pid %s), log %s",
-                fleet.target, "runs already" if running else "started", module, count, program.pid(), program.log,
-            )  # fmt: skip
-            started.append(str(folder))
-        return started
+        count = int(self.workers) if self.workers else None
+        fleets = list_fleets(frozen.read())
+        with report_cluster_errors():
+            for fleet in fleets:
+                order_fleet_of(frozen, fleet.target, "start", count)
+            return start_missing_supervisors(frozen, fleets, self.log)
 
 
 class FlowsRunningOperator(BaseOperator):
@@ -183,6 +171,8 @@ class FlowsRunning(BaseTrigger):
                     first = {key: report.at_ms for key, report in view.items()}
                 found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != first.get(k)})
                 text, problem, done = found.text, found.problem, found.done
+                if missing := await asyncio.to_thread(ask_missing_workers, plan):
+                    text, done = "; ".join([text, *missing]), False
             except ClusterError as trouble:
                 text, problem, done = f"asking again: {trouble}", "", False
             if text != said:
@@ -196,54 +186,12 @@ class FlowsRunning(BaseTrigger):
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
-    """The workers of one topology into one target cluster."""
-
-    topology: str
-    target: str
-    workers: int
-    spark: bool
-
-    @property
-    def folder(self) -> Path:
-        """Where the fleet's program runs; the same for every DAG run of the topology."""
-        return locate_state_folder() / "fleets" / self.topology / self.target
-
-    def program(self, topology: Path, workers: int, folder: Path) -> tuple[str, list[str]]:
-        """Module and arguments."""
-        where = ["--topology", str(topology), "--target", self.target]
-        if self.spark:
-            state = ["--state", str(folder / "state.json")]
-            return "spark.replicate", [*where, "--workers", str(workers), *state]
-        return "cli.main", ["worker", str(topology), "--target", self.target, "--processes", str(workers)]
-
-
-@dataclass(frozen=True, slots=True)
 class FlowsProgress:
     """Result of one poll. text: for people. problem: "" without one. done: every partition is served."""
 
     text: str
     problem: str
     done: bool
-
-
-def list_fleets(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
-    starts and a rollback needs; Spark unless all those flows ask for processes."""
-    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
-    fleets = []
-    for target in sorted({flow.target for flow in served}):
-        flows = [flow for flow in served if flow.target == target]
-        spark = any(flow.engine == "spark" for flow in flows)
-        fleets.append(Fleet(plan.topology, target, max(flow.workers for flow in flows), spark))
-    return fleets
-
-
-def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
-    if plan.migration is None:
-        return False
-    there = plan.flow(plan.migration.flow)
-    return (flow.source, flow.target) == (there.target, there.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +223,17 @@ def ask_newest_reports(plan: Plan) -> dict[str, Any]:
     return {report.key: report for report in map(PartitionStatus.from_json, told)}
 
 
+def ask_missing_workers(plan: Plan) -> list[str]:
+    """What somebody has to run where Airflow starts no workers (`placement: external`), a line for each fleet."""
+    if not any(flow.placement == "external" for flow in plan.flows):
+        return []
+    told = ask_client_process(
+        plan.topology, "plugins.watershed.operators.flow_status:read_fleet_states", {"plan": plan.hash}
+    )
+    wanted = {fleet.target for fleet in list_fleets(plan)}
+    return [each["text"] for each in told if each["waits"] and each["target"] in wanted]
+
+
 def judge_flow_reports(wanted: ExpectedPartitions, view: dict[str, Any]) -> FlowsProgress:
     """Compare reports with what should be served."""
     words, loud, done = [f"{flow}: {state}, not waited for" for flow, state in wanted.standing.items()], [], True
@@ -290,8 +249,12 @@ def judge_flow_reports(wanted: ExpectedPartitions, view: dict[str, Any]) -> Flow
 
 
 def describe_dead_fleets(folders: Sequence[str]) -> str:
-    """Which fleets' programs have ended, with the end of their logs; "" when all run."""
-    dead = [DetachedProcess(Path(folder)) for folder in folders if not DetachedProcess(Path(folder)).alive()]
+    """Which supervisors on this host have ended, with the end of their logs; "" when all run.
+
+    A folder without a program is another host's.
+    """
+    programs = [DetachedProcess(Path(folder)) for folder in folders]
+    dead = [each for each in programs if each.pid() is not None and not each.alive()]
     return "\n".join(
         f"the fleet in {each.folder} has ended (exit {each.exit_code()}); its log ends with:\n{each.tail()}"
         for each in dead

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
@@ -26,6 +27,7 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
+from topology.plan import Plan, PlanCluster, seal_plan
 
 pytestmark = pytest.mark.kafka
 
@@ -111,6 +113,46 @@ def test_two_workers_both_carry_bytes_when_few_partitions_have_all_of_them(kafka
             print("\nhot partitions by worker:", carrying())
         wait_copied(settings, plan, topic_name, PARTITIONS)
     assert assert_exact_copy(settings, plan, topic_name, PARTITIONS) > 0
+
+
+def test_what_is_applied_reaches_a_running_worker(kafka_pair, topic_name, tmp_path):
+    """A new flow, from a cluster that the worker has never heard of, and then another address of that cluster."""
+    settings = settings_of(kafka_pair)
+    branch = f"{topic_name}-branch"
+    with Admin(settings["onprem"]) as admin:
+        for name in (topic_name, branch):
+            admin.create_topic(name, 2, 1)
+    plan = applied(settings, plan_for(settings, topic_name, topic_name))
+    sending = producer(settings["onprem"])
+    with workers(plan, "cloud", tmp_path) as start:
+        worker = start()
+        put(sending, topic_name, 1_000)
+        sending.flush()
+        wait_copied(settings, plan, topic_name, 2)
+
+        port = settings["onprem"].bootstrap[0].rpartition(":")[2]
+        settings["branch"] = replace(settings["onprem"], alias="branch", bootstrap=(f"localhost:{port}",))
+        further = plan_for(settings, topic_name, branch, routes=(("branch", "cloud"),))
+        both = applied(settings, seal_plan(replace(further, flows=(*further.flows, *plan.flows))))
+        put(sending, branch, 1_000)
+        sending.flush()
+        wait_copied(settings, further, branch, 2)
+
+        settings["branch"] = replace(settings["branch"], bootstrap=(f"127.0.0.1:{port}",))
+        applied(settings, replace_clusters(both, settings))
+        until(
+            lambda: "clusters changed" in worker.log.read_text() and worker.log.read_text().count("copying flow") >= 6
+        )
+        put(sending, branch, 1_000, start=1_000)
+        sending.flush()
+        wait_copied(settings, further, branch, 2)
+        assert worker.runs()
+    assert assert_exact_copy(settings, plan, topic_name, 2) == 1_000
+    assert assert_exact_copy(settings, further, branch, 2) == 2_000
+
+
+def replace_clusters(plan: Plan, settings) -> Plan:
+    return seal_plan(replace(plan, clusters=tuple(PlanCluster(a, each.bootstrap) for a, each in settings.items())))
 
 
 def test_workers_come_and_go_and_nothing_is_lost_or_doubled(kafka_pair, topic_name, tmp_path):

@@ -1,6 +1,7 @@
 """The fleet on a real standalone cluster: executors, the master and the driver are killed while records are copied.
 
-Speculation is on, and Spark uses it: of two attempts at one task, one works.
+In the first test speculation is on, and Spark uses it: of two attempts at one task, one works. In the second a
+supervisor resizes and heals the fleet.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from clusters.control_topics import SLOT_COUNT
 from clusters.fleet import read_slot_owners
 from lab.detached_process import kill_process
 from lab.spark_standalone import SparkExecutor, SparkStandalone
+from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
 from tests.spark.standalone import PARTITIONS, Application, Scene, build_cluster, until
 from topology import compile_path
@@ -128,6 +132,93 @@ def test_flows_go_on_exactly_once_whatever_is_killed(
             second.end()
     finally:
         first.end()
+
+
+class Supervised(Application):
+    """`topology fleet supervise` with a driver on the cluster; orders and state go through the target cluster."""
+
+    def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
+        self._plan, self._settings = compile_path(scene.path), scene.settings
+        self.path = scene.path
+        words = ["-m", "cli.main", "fleet", "supervise", str(scene.path), "--target", "cloud"]
+        super().__init__(directory, cluster.url, words, {})
+
+    def order(self, scene: Scene, *words: str) -> None:
+        scene.run("-m", "cli.main", "fleet", words[0], str(scene.path), "--target", "cloud", *words[1:])
+
+    def wait_size(self, size: int, without: frozenset[str] = frozenset()) -> FleetRow:
+        """Until so many workers are there, none of `without`, and no restart goes on."""
+        seen: list[FleetRow] = []
+        began = time.monotonic()
+
+        def there() -> bool:
+            seen[:] = read_fleet_rows(self._plan, self._settings.__getitem__, "cloud")
+            row = seen[0]
+            return row.present == row.wanted == size and not row.restarting and not without & set(row.workers)
+
+        self.until(there, 600)
+        print(f"size {size} after {time.monotonic() - began:.1f} s")
+        return seen[0]
+
+    def driver(self) -> psutil.Process:
+        """The Spark driver: its Python process."""
+        children = psutil.Process(self.process.pid).children()
+        return next(each for each in children if "spark.replicate" in each.cmdline())
+
+    def end(self) -> None:
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.terminate()
+        try:
+            self.process.wait(90)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        for each in family:
+            if runs(each.pid):
+                each.kill()
+
+
+def test_a_supervised_fleet_is_resized_restarted_and_healed(
+    kafka_pair: Lab, topic_name: str, tmp_path: Path, cluster: SparkStandalone
+) -> None:
+    scene = Scene(kafka_pair, topic_name, tmp_path)
+    scene.apply()
+    plan = compile_path(scene.path)
+    fleet = Supervised(scene, cluster, tmp_path / "supervised")
+    try:
+        fleet.wait_size(1)
+        scene.fill(RECORDS)
+        fleet.order(scene, "scale", "--workers", "3")
+        assert len({hosted_by(each) for each in fleet.wait_size(3).workers}) == 3
+        scene.fill(RECORDS)
+        fleet.order(scene, "scale", "--workers", "2")
+        before = frozenset(fleet.wait_size(2).workers)
+        until(lambda: len(cluster.executors()) == 2)  # the third executor is given back
+        fleet.order(scene, "restart")
+        scene.fill(RECORDS)
+        now = frozenset(fleet.wait_size(2, before).workers)
+
+        executor = next(each for each in cluster.executors() if hosted(each) & {hosted_by(name) for name in now})
+        lost = frozenset(name for name in now if hosted_by(name) in hosted(executor))
+        print("kill -9 of an executor")
+        kill_process(executor.process)
+        scene.fill(RECORDS)
+        now = frozenset(fleet.wait_size(2, lost).workers)
+        print("kill -9 of the driver")
+        fleet.driver().kill()
+        scene.fill(RECORDS)
+        fleet.wait_size(2, now)
+        wait_copied(scene.settings, plan, topic_name, PARTITIONS)
+        assert assert_exact_copy(scene.settings, plan, topic_name, PARTITIONS) == scene.written
+        fleet.order(scene, "stop")
+        fleet.wait_size(0)
+        until(lambda: not cluster.executors())
+    finally:
+        fleet.end()
+
+
+def hosted_by(worker: str) -> int:
+    """The pid in a worker's name."""
+    return int(worker.rpartition("-")[2])
 
 
 def hosted(executor: SparkExecutor) -> set[int]:

@@ -9,6 +9,7 @@ from topology.rules.ops import (
     ops903_pool_oversubscribed,
     ops905_plan_stale,
     ops906_facts_drift,
+    ops907_placements_differ,
 )
 
 OPS_RULES: tuple[Rule, ...] = (
@@ -17,4 +18,5 @@ OPS_RULES: tuple[Rule, ...] = (
     ops903_pool_oversubscribed.RULE,
     ops905_plan_stale.RULE,
     ops906_facts_drift.RULE,
+    ops907_placements_differ.RULE,
 )

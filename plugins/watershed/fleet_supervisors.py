@@ -1,0 +1,138 @@
+"""The fleets of a plan as Airflow sees to them: orders, and supervisors on this host (docs/fleets.md)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException
+
+from plugins.watershed.detached_process import (
+    DetachedProcess,
+    ProcessStartFailed,
+    build_clean_environment,
+    start_detached,
+)
+from plugins.watershed.operators.spark_application import build_spark_environment
+from plugins.watershed.state_folder import FrozenPlan, locate_state_folder, make_file_name
+from topology.text_escaping import escape_control_lines
+
+if TYPE_CHECKING:
+    from clusters.fleet import FleetRecord
+    from replicator.worker.fleet_orders import FleetOrder
+    from replicator.worker.fleet_status import FleetRow
+    from topology.plan import Plan, PlanFlow, WorkerPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The workers of one topology into one target cluster."""
+
+    topology: str
+    target: str
+    spark: bool
+    placement: WorkerPlacement
+
+    @property
+    def folder(self) -> Path:
+        """Where its supervisor runs on this host. Another host has another one, also where they share the folders."""
+        return locate_state_folder() / "fleets" / self.topology / self.target / make_file_name(socket.gethostname())
+
+    def program(self, topology: Path) -> tuple[str, list[str]]:
+        """Module and arguments of the supervisor."""
+        return "cli.main", ["fleet", "supervise", str(topology), "--target", self.target]
+
+    def build_environment(self) -> dict[str, str]:
+        """The environment of the supervisor, which its workers inherit."""
+        return build_spark_environment() if self.spark else build_clean_environment()
+
+
+def list_fleets(plan: Plan) -> list[Fleet]:
+    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
+    starts and a rollback needs; Spark unless all those flows ask for processes."""
+    from replicator.apply_fleets import choose_placement
+
+    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
+    fleets = []
+    for target in sorted({flow.target for flow in served}):
+        flows = [flow for flow in served if flow.target == target]
+        spark = any(flow.engine == "spark" for flow in flows)
+        fleets.append(Fleet(plan.topology, target, spark, choose_placement(flows)))
+    return fleets
+
+
+def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
+    if plan.migration is None:
+        return False
+    there = plan.flow(plan.migration.flow)
+    return (flow.source, flow.target) == (there.target, there.source)
+
+
+def order_fleet_of(
+    frozen: FrozenPlan, target: str, order: FleetOrder, workers: int | None = None
+) -> tuple[FleetRecord, FleetRecord]:
+    """See `replicator.worker.fleet_orders.order_fleet`."""
+    from clusters.settings import resolve_connection_settings
+    from replicator.worker.fleet_orders import order_fleet
+
+    plan = frozen.read()
+    return order_fleet(resolve_connection_settings(plan.cluster(target)), plan.topology, order, workers)
+
+
+def read_rows_of(plan: Plan, target: str | None = None) -> list[FleetRow]:
+    """The plan's fleets as they are. Raises ClusterError."""
+    from clusters.settings import resolve_connection_settings
+    from replicator.worker.fleet_status import read_fleet_rows
+
+    return read_fleet_rows(plan, lambda alias: resolve_connection_settings(plan.cluster(alias)), target)
+
+
+def start_missing_supervisors(frozen: FrozenPlan, fleets: Sequence[Fleet], log: Any) -> list[str]:
+    """Start a supervisor on this host for each embedded fleet that should run and has none, here or elsewhere.
+
+    Returns the folders of those that run here. Raises AirflowException, ClusterError.
+    """
+    from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers
+
+    folders = []
+    plan = frozen.read()
+    for fleet in fleets:
+        [row] = read_rows_of(plan, fleet.target)
+        log.info("%s", escape_control_lines(describe_fleet_row(row)))
+        if fleet.placement == "task" and row.needs_supervisor:
+            log.warning("the DAG supervise__%s supervises it; unpause that", fleet.topology)
+        if fleet.placement == "external" and row.state == "running" and not row.is_at_size:
+            log.warning("%s", describe_missing_workers(row))
+        if fleet.placement != "embedded":
+            continue
+        if row.needs_supervisor:
+            program = start_supervisor(frozen, fleet)
+            log.info("its supervisor runs here (pid %s), log %s", program.pid(), program.log)
+        if DetachedProcess(fleet.folder).alive():
+            folders.append(str(fleet.folder))
+    return folders
+
+
+def start_supervisor(frozen: FrozenPlan, fleet: Fleet) -> DetachedProcess:
+    """A supervisor in a process that survives Airflow, or the one that runs here. Raises AirflowException."""
+    module, arguments = fleet.program(frozen.topology)
+    try:
+        return start_detached(fleet.folder, module, arguments, fleet.build_environment())
+    except ProcessStartFailed as failure:
+        raise AirflowException(escape_control_lines(str(failure))) from None
+
+
+@contextmanager
+def report_cluster_errors() -> Iterator[None]:
+    """What stops Watershed becomes the task's failure, with its message and no traceback."""
+    from clusters.errors import ClusterError
+    from replicator.errors import ReplicatorError
+
+    try:
+        yield
+    except (ClusterError, ReplicatorError) as problem:
+        raise AirflowException(escape_control_lines(str(problem))) from None

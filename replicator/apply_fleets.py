@@ -1,0 +1,48 @@
+"""The fleets of a plan: what `topology apply` writes down of them (`clusters.fleet.FleetRecord`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clusters.fleet import FleetRecord
+from topology.plan import Plan, PlanCluster, PlanFlow, WorkerPlacement
+
+
+def build_fleet_record(plan: Plan, target: str, before: FleetRecord | None) -> FleetRecord:
+    """The fleet into `target` as it should be once the plan is applied. before: as it was applied last, or None.
+
+    What was ordered since stays: whether it is stopped, how often it was restarted, and how many workers it has, unless
+    the file asks for another number than before.
+    """
+    flows = [flow for flow in plan.flows if flow.target == target]
+    planned = max(flow.workers for flow in flows)
+    clusters = list_fleet_clusters(plan, target)
+    if before is None:
+        before = FleetRecord(plan.topology, target, "running", plan.hash, planned, planned)
+    record = before.with_plan(plan.hash, clusters)
+    workers = planned if before.planned != planned or not before.clusters else before.workers
+    return FleetRecord(
+        plan.topology,
+        target,
+        record.state,
+        plan.hash,
+        workers,
+        planned,
+        "spark" if any(flow.engine == "spark" for flow in flows) else "process",
+        choose_placement(flows),
+        record.restarts,
+        clusters,
+        record.superseded,
+    )
+
+
+def list_fleet_clusters(plan: Plan, target: str) -> dict[str, PlanCluster]:
+    """The clusters that workers of the fleet connect to, by alias."""
+    aliases = {target, *(flow.source for flow in plan.flows if flow.target == target)}
+    return {alias: plan.cluster(alias) for alias in sorted(aliases)}
+
+
+def choose_placement(flows: Iterable[PlanFlow]) -> WorkerPlacement:
+    """The placement of a fleet; its flows agree (rule OPS907)."""
+    found = {flow.placement for flow in flows}
+    return next((each for each in ("external", "task") if each in found), "embedded")

@@ -1,0 +1,82 @@
+"""Orders to a fleet: they change its record, and its supervisor follows. The same for the command line and Airflow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, Literal, get_args
+
+from clusters.admin import Admin
+from clusters.control_topics import ControlWriter
+from clusters.fleet import (
+    MOST_WORKERS,
+    FleetRecord,
+    build_supervisor_key,
+    read_fleet,
+    read_lease_holder,
+    read_supervisors,
+    write_fleet,
+)
+from clusters.settings import ConnectionSettings
+from replicator.errors import ReplicatorError
+
+FleetOrder = Literal["start", "stop", "scale", "restart"]
+FLEET_ORDERS: Final[tuple[FleetOrder, ...]] = get_args(FleetOrder)
+
+
+class FleetOrderRefused(ReplicatorError):
+    """An order that the fleet cannot follow as it is."""
+
+
+def order_fleet(
+    target: ConnectionSettings, topology: str, order: FleetOrder, workers: int | None = None
+) -> tuple[FleetRecord, FleetRecord]:
+    """Write the fleet's record as the order wants it. Returns it as it was and as it is; equal where nothing changes.
+
+    workers: how many there should be, for `scale` and `start`. Raises FleetOrderRefused and ClusterError.
+    """
+    before = read_fleet(target, topology, target.alias)
+    if before is None:
+        raise FleetOrderRefused(
+            f"topology {topology} has no fleet into {target.alias} yet; run `topology apply` with its file first"
+        )
+    restarted = _read_restarted(target, before) if order == "restart" and before.state == "running" else 0
+    after = change_fleet(before, order, workers, restarted)
+    if after != before:
+        with ControlWriter(target, client_id="watershed-fleet") as writer:
+            write_fleet(writer, after)
+    return before, after
+
+
+def _read_restarted(target: ConnectionSettings, fleet: FleetRecord) -> int:
+    """The restart that all workers have seen. Raises FleetOrderRefused where nobody would restart them."""
+    known = read_supervisors(target).get(build_supervisor_key(fleet.topology, fleet.target))
+    if fleet.placement == "external":
+        with Admin(target) as admin:
+            if not read_lease_holder(admin, fleet.topology, fleet.target):
+                raise FleetOrderRefused(
+                    f"no supervisor runs the workers of {fleet.topology} into {fleet.target} (`placement: external`): "
+                    "restart them one after the other where they run, such as by `kubectl rollout restart`"
+                )
+    return fleet.restarts if known is None else known.restarted
+
+
+def change_fleet(record: FleetRecord, order: FleetOrder, workers: int | None, restarted: int) -> FleetRecord:
+    """The record after an order. restarted: the restart that all workers have seen. While an earlier one goes on,
+    another order to restart changes nothing.
+
+    Raises FleetOrderRefused.
+    """
+    if workers is not None and not 1 <= workers <= MOST_WORKERS:
+        raise FleetOrderRefused(f"{workers} workers: a fleet has from 1 to {MOST_WORKERS}; `stop` ends all of them")
+    if order == "scale" and workers is None:
+        raise FleetOrderRefused("scale needs the number of workers")
+    if order == "restart" and record.state == "stopped":
+        raise FleetOrderRefused(
+            f"the fleet of {record.topology} into {record.target} is stopped; `start` starts it, with fresh workers"
+        )
+    if order == "restart":
+        return record if restarted < record.restarts else replace(record, restarts=record.restarts + 1)
+    wanted = workers if workers is not None and order in ("start", "scale") else record.workers
+    if order == "scale":
+        return replace(record, workers=wanted)
+    return replace(record, state="running" if order == "start" else "stopped", workers=wanted)

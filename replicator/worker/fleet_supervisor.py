@@ -1,0 +1,387 @@
+"""The supervisor of a fleet: one process that sees to it that the fleet is as its record says.
+
+Whoever holds the fleet's lease acts; others stand by. The lease is a place in a consumer group on the target cluster
+(`replicator.worker.membership`), so it needs no clock, pid, file or folder. Each holder of the lease begins an epoch,
+which it writes down; workers of an earlier epoch go on until those of the later one are ready, and then end by
+themselves. So a supervisor that dies, hangs or loses its way interrupts no copying, and leaves no second fleet behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol
+
+from clusters.admin import Admin
+from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
+from clusters.errors import ClusterError
+from clusters.fleet import (
+    FleetRecord,
+    SupervisorRecord,
+    build_fleet_key,
+    build_lease_group_id,
+    build_supervisor_key,
+    read_fleet_members,
+    read_slot_owners,
+    write_supervisor,
+)
+from clusters.partition_status_records import read_partition_statuses
+from clusters.settings import ConnectionSettings
+from replicator.worker.desired_state import DesiredState
+from replicator.worker.fleet_decisions import (
+    QUICK_DEATH_S,
+    FleetFacts,
+    HostedWorker,
+    StartWorker,
+    are_partitions_served,
+    compute_restart_pause,
+    decide_fleet_actions,
+    is_at_size,
+)
+from replicator.worker.membership import Membership
+
+log = logging.getLogger("watershed.fleet")
+
+WORKER_CLIENT_PREFIX: Final = "watershed-"  # what a worker's client id has before its name
+_PACE_S: Final = 0.2
+_MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
+_MEMBERS_S: Final = 5.0
+_SERVED_S: Final = 1.0  # how often reports are read while a restart goes on
+_SETTLED_S: Final = 2.5  # for whoever was given partitions to report them
+_READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, also where not all of ours are there
+_NOTE_S: Final = 2.0  # how often the record of the supervisor may change
+_END_S: Final = 40.0  # for all workers to hand over and end
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerObservation:
+    """What a host knows of a worker. name: as its reports and its client id have it; "" until it is known. ended: how
+    it ended, for people; None while it runs. failed: it did not end as it was told to."""
+
+    name: str = ""
+    ended: str | None = None
+    failed: bool = False
+
+
+class WorkerHost(Protocol):
+    """What starts and ends workers, by their places.
+
+    surge: one worker more than wanted finds room during a restart. hosts_whole_fleet: one start brings up all workers;
+    the program that it starts sees to their number and restarts.
+    """
+
+    engine: Literal["spark", "process"]
+    surge: bool
+    hosts_whole_fleet: bool
+
+    def start(self, place: int, epoch: int) -> None:
+        """Start a worker, or the whole fleet; does not wait."""
+        ...
+
+    def end(self, place: int) -> None:
+        """Have it finish what is in flight and end; does not wait."""
+        ...
+
+    def observe(self) -> Mapping[int, WorkerObservation]:
+        """Every worker that was started; one that has ended is told once."""
+        ...
+
+
+@dataclass(slots=True)
+class _Place:
+    """A place with its worker, or the worker that has died there."""
+
+    restarts: int
+    started: float
+    running: bool = True
+    ending: bool = False
+    name: str = ""
+    quick_deaths: int = 0
+    due: float = 0.0  # when it is started again
+
+
+@dataclass(slots=True)
+class FleetSupervisor:
+    """`step` is one round. holder names this process. epoch: given where somebody else holds the lease for us."""
+
+    target: ConnectionSettings
+    topology: str
+    holder: str
+    make_host: Callable[[Literal["spark", "process"]], WorkerHost]
+    epoch: int | None = None
+    say: Callable[[str], None] = lambda _text: None
+    _host: WorkerHost | None = None
+    _lease: Membership | None = None
+    _claimed: float = 0.0
+    _places: dict[int, _Place] = field(default_factory=dict)
+    _members: frozenset[str] = frozenset()
+    _members_due: float = 0.0
+    _owners: Mapping[int, str] = field(default_factory=dict)  # of slots, as last seen during a restart
+    _owners_since: float = 0.0
+    _served_due: float = 0.0
+    _noted: float = 0.0
+    _note: str = ""
+    _trouble: str = ""
+    _desired: DesiredState = field(init=False)
+    _admin: Admin = field(init=False)
+    _writer: ControlWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._desired = DesiredState(self.target)
+        self._admin = Admin(self.target)
+        self._admin.check_identity()
+        self._writer = ControlWriter(self.target, client_id=f"watershed-supervisor-{self.holder}")
+        self._claimed = time.monotonic()
+        self._desired.catch_up()
+        if self.epoch is None:
+            group = build_lease_group_id(self.topology, self.target.alias)
+            client = f"watershed-supervisor-{self.holder}"
+            self._lease = Membership(self.target, group, client, lambda _lost: None, topic=FLOWS_TOPIC)
+
+    @property
+    def record(self) -> FleetRecord | None:
+        """What the fleet should be; None before it was applied."""
+        return self._desired.fleets.get(build_fleet_key(self.topology, self.target.alias))
+
+    @property
+    def _supervisor(self) -> SupervisorRecord | None:
+        return self._desired.supervisors.get(build_supervisor_key(self.topology, self.target.alias))
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a later epoch has begun, by another process."""
+        known = self._supervisor
+        return self.epoch is not None and known is not None and known.epoch > self.epoch
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of its workers runs."""
+        return not self._list_running()
+
+    def run(self, stop: threading.Event) -> None:
+        """Supervise until `stop` is set, then end all workers. A cluster that does not answer is asked again."""
+        try:
+            while not stop.is_set():
+                try:
+                    self.step()
+                except ClusterError as error:
+                    self._complain(f"asking again: {error}")
+                    stop.wait(1.0)
+        finally:
+            self.close()
+
+    def step(self) -> None:
+        """One round: lease, desired state, workers that ended, and what is to be done."""
+        self._follow()
+        self._observe()
+        if not self._may_act():
+            return
+        record = self.record
+        if record is None:
+            self._complain(f"waiting for `topology apply`: {self.topology} has no fleet into {self.target.alias} yet")
+            return
+        if not self._has_host(record):
+            return
+        facts = self._gather_facts(record)
+        for action in decide_fleet_actions(facts):
+            if isinstance(action, StartWorker):
+                self._start(action.place, facts.restarts)
+            else:
+                self._end(action.place)
+        self._report(record, facts)
+
+    def close(self) -> None:
+        """End all workers, wait for them, then give the lease up."""
+        self._end_all()
+        deadline = time.monotonic() + _END_S
+        while self._list_running() and time.monotonic() < deadline:
+            if self._lease is not None:
+                self._lease.poll(_PACE_S)
+            else:
+                time.sleep(_PACE_S)
+            self._observe()
+        if self._lease is not None:
+            self._lease.close()
+        with suppress(ClusterError):
+            self._writer.flush(2)
+        self._desired.close()
+        self._admin.close()
+
+    def _follow(self) -> None:
+        if self._lease is not None:
+            self._lease.poll(_PACE_S)
+        else:
+            time.sleep(_PACE_S)
+        if self._desired.there:
+            self._desired.follow(0)
+        else:
+            self._desired.catch_up()
+
+    def _may_act(self) -> bool:
+        """Whether the lease is ours; begins an epoch when it has become ours."""
+        known = self._supervisor
+        if self._lease is None:
+            return known is None or known.epoch == self.epoch
+        if not self._lease.slots:
+            return False
+        if self.epoch is not None and (known is None or known.epoch <= self.epoch):
+            return True
+        self._desired.catch_up()
+        known = self._supervisor
+        if self._list_running():  # somebody else has held the lease meanwhile: what we started is of an earlier epoch
+            self._end_all()
+            return False
+        self.epoch = 1 if known is None else known.epoch + 1
+        restarted = 0 if known is None else known.restarted
+        self._claimed = time.monotonic()
+        self._write(SupervisorRecord(self.topology, self.target.alias, self.epoch, self.holder, restarted=restarted))
+        self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {self.epoch}")
+        return True
+
+    def _has_host(self, record: FleetRecord) -> bool:
+        """The host of the record's engine; another engine's workers end first."""
+        if self._host is not None and self._host.engine == record.engine:
+            return True
+        if self._list_running():
+            self._end_all()
+            return False
+        self._host = self.make_host(record.engine)
+        self._places.clear()
+        return self._host.engine == record.engine
+
+    def _observe(self) -> None:
+        """Take note of names and ends."""
+        now = time.monotonic()
+        for number, seen in ({} if self._host is None else self._host.observe()).items():
+            place = self._places[number]
+            place.name = seen.name or place.name
+            if seen.ended is None:
+                continue
+            lived, asked = now - place.started, place.ending
+            place.running = place.ending = False
+            self._members_due = 0.0
+            if asked or not seen.failed:
+                del self._places[number]
+                self.say(f"worker {number} ended{' as it was told' if asked else f': {seen.ended}'}")
+                continue
+            place.quick_deaths = place.quick_deaths + 1 if lived < QUICK_DEATH_S else 1
+            pause = compute_restart_pause(place.quick_deaths)
+            place.due = now + pause
+            self._trouble = f"worker {number} ended after {lived:.0f} s {seen.ended}"
+            self.say(f"{self._trouble}; it is started again in {pause:g} s, the others go on")
+
+    def _gather_facts(self, record: FleetRecord) -> FleetFacts:
+        assert self._host is not None
+        now, whole = time.monotonic(), self._host.hosts_whole_fleet
+        self._ask_members(now)
+        workers = tuple(
+            HostedWorker(
+                number,
+                place.restarts,
+                serving=whole or f"{WORKER_CLIENT_PREFIX}{place.name}" in self._members,
+                ending=place.ending,
+            )
+            for number, place in sorted(self._places.items())
+            if place.running
+        )
+        resting = frozenset(n for n, place in self._places.items() if not place.running and place.due > now)
+        if whole:
+            return FleetFacts(min(record.wanted, 1), 0, workers, resting)
+        rolling = any(each.restarts < record.restarts for each in workers)
+        served = rolling and self._are_all_served(now)
+        return FleetFacts(record.wanted, record.restarts, workers, resting, served, self._host.surge)
+
+    def _ask_members(self, now: float) -> None:
+        assert self._host is not None
+        if self._host.hosts_whole_fleet or now < self._members_due:
+            return
+        self._members = frozenset(read_fleet_members(self._admin, self.topology))
+        names = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
+
+    def _are_all_served(self, now: float) -> bool:
+        if now < self._served_due:
+            return False  # each replacement is decided by fresh reports
+        self._served_due = now + _SERVED_S
+        if not self._is_group_settled(now):
+            return False
+        flows = {
+            flow_id: flow
+            for flow_id, flow in self._desired.flows.items()
+            if flow.topology == self.topology and flow.state == "running" and flow.flow.target == self.target.alias
+        }
+        reports = [
+            report
+            for report in read_partition_statuses(self.target)
+            if report.flow in flows and flows[report.flow].selects(report.topic)
+        ]
+        there = {each.removeprefix(WORKER_CLIENT_PREFIX) for each in self._owners.values()}
+        return are_partitions_served(reports, there, time.time_ns() // 1_000_000)
+
+    def _is_group_settled(self, now: float) -> bool:
+        """Whether all workers of ours share all slots, and have done so for long enough to report them."""
+        owners = read_slot_owners(self._admin, self.topology)
+        if owners != self._owners:
+            self._owners, self._owners_since = owners, now
+        ours = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        shared = len(owners) == SLOT_COUNT and (ours <= set(owners.values()) or len(ours) > SLOT_COUNT)
+        return shared and now - self._owners_since >= _SETTLED_S
+
+    def _start(self, number: int, restarts: int) -> None:
+        assert self._host is not None
+        assert self.epoch is not None
+        before = self._places.get(number)
+        quick_deaths = 0 if before is None else before.quick_deaths
+        self._host.start(number, self.epoch)
+        self._places[number] = _Place(restarts, time.monotonic(), quick_deaths=quick_deaths)
+        self._members_due = 0.0
+        log.info("worker started", extra={"place": number, "epoch": self.epoch})
+
+    def _end(self, number: int) -> None:
+        assert self._host is not None
+        self._places[number].ending = True
+        self._host.end(number)
+        log.info("worker told to end", extra={"place": number})
+
+    def _end_all(self) -> None:
+        for number, place in self._places.items():
+            if place.running and not place.ending:
+                self._end(number)
+
+    def _list_running(self) -> list[int]:
+        return [number for number, place in self._places.items() if place.running]
+
+    def _report(self, record: FleetRecord, facts: FleetFacts) -> None:
+        """Write down what has changed of what others should know."""
+        assert self._host is not None
+        known, now = self._supervisor, time.monotonic()
+        if known is None or known.epoch != self.epoch or now - self._noted < _NOTE_S:
+            return
+        if self._host.hosts_whole_fleet:  # it writes the rest
+            if self._trouble and self._trouble != known.note:
+                self._write(replace(known, note=self._trouble))
+                self._trouble = ""
+            return
+        settled = is_at_size(facts)
+        if settled:
+            self._trouble = ""
+        ready = known.ready or settled or now - self._claimed > _READY_AT_LATEST_S
+        restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
+        fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
+        going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
+        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on)
+        if wanted != known:
+            self._write(wanted)
+
+    def _write(self, record: SupervisorRecord) -> None:
+        self._noted = time.monotonic()
+        write_supervisor(self._writer, replace(record, at_ms=time.time_ns() // 1_000_000))
+
+    def _complain(self, text: str) -> None:
+        if text != self._note:
+            self.say(text)
+        self._note = text

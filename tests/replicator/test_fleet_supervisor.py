@@ -1,0 +1,220 @@
+"""The supervisor's steps in a world in memory: lease, epochs, deaths, a restart. Real ones: test_real_supervisor.py"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from clusters.control_topics import SLOT_COUNT
+from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
+from clusters.settings import ConnectionSettings
+from replicator.worker import fleet_supervisor
+from replicator.worker.fleet_supervisor import WORKER_CLIENT_PREFIX, FleetSupervisor, WorkerObservation
+
+FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "b")
+
+
+@dataclass
+class Host:
+    """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead."""
+
+    world: World
+    engine: Any = "process"
+    surge: bool = True
+    hosts_whole_fleet: bool = False
+    running: dict[int, str] = field(default_factory=dict)
+    ended: dict[int, WorkerObservation] = field(default_factory=dict)
+    dying: bool = False
+
+    def start(self, place: int, epoch: int) -> None:
+        assert place not in self.running
+        name = f"w{next(self.world.numbers)}.{epoch}"
+        self.running[place] = name
+        if self.dying:
+            self.fail(place)
+
+    def end(self, place: int) -> None:
+        self.ended[place] = WorkerObservation(self.running.pop(place), "with exit code 0")
+
+    def fail(self, place: int) -> None:
+        self.ended[place] = WorkerObservation(self.running.pop(place), "by SIGKILL", failed=True)
+
+    def observe(self) -> Mapping[int, WorkerObservation]:
+        found = {place: WorkerObservation(name) for place, name in self.running.items()} | self.ended
+        self.ended = {}
+        return found
+
+
+@dataclass
+class World:
+    """The target's control topics and groups. leads: whether the lease is ours."""
+
+    fleets: dict[str, FleetRecord] = field(default_factory=dict)
+    supervisors: dict[str, SupervisorRecord] = field(default_factory=dict)
+    flows: dict[str, Any] = field(default_factory=dict)
+    leads: bool = True
+    numbers: Any = field(default_factory=itertools.count)
+    hosts: dict[str, Host] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    there = True
+
+    @property
+    def slots(self) -> set[int]:
+        return {0} if self.leads else set()
+
+    def names(self) -> list[str]:
+        return [name for host in self.hosts.values() for name in host.running.values()]
+
+    def make(self, engine: str) -> Host:
+        return self.hosts.setdefault(engine, Host(self, engine))
+
+    def nothing(self, *_args: Any, **_more: Any) -> None:
+        pass
+
+    poll = follow = catch_up = close = flush = check_identity = nothing
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
+    for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
+        monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
+    for name in ("_PACE_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
+        monkeypatch.setattr(fleet_supervisor, name, 0.0)
+
+    def write(_writer: Any, record: SupervisorRecord) -> int:
+        found.supervisors[record.key] = record
+        return 0
+
+    def owners(*_: Any) -> dict[int, str]:
+        names = [f"{WORKER_CLIENT_PREFIX}{name}" for name in found.names()]
+        return {slot: names[slot % len(names)] for slot in range(SLOT_COUNT)} if names else {}
+
+    monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
+    monkeypatch.setattr(
+        fleet_supervisor, "read_fleet_members", lambda *_: {f"{WORKER_CLIENT_PREFIX}{name}" for name in found.names()}
+    )
+    monkeypatch.setattr(fleet_supervisor, "read_slot_owners", owners)
+    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: [])
+    monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
+    return found
+
+
+@pytest.fixture
+def supervisor(world: World) -> FleetSupervisor:
+    return FleetSupervisor(ConnectionSettings("b", ("b:1",)), "shop", "us", world.make, say=world.said.append)
+
+
+def steps(supervisor: FleetSupervisor, count: int = 12) -> None:
+    for _ in range(count):
+        supervisor.step()
+
+
+def test_the_fleet_comes_to_its_size_and_is_ready(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    assert world.names() == ["w0.1", "w1.1"]
+    record = world.supervisors[SUPERVISOR]
+    assert (record.epoch, record.holder, record.ready, record.note) == (1, "us", True, "")
+    world.fleets[FLEET] = replace(world.fleets[FLEET], workers=3)
+    steps(supervisor)
+    assert len(world.names()) == 3
+    world.fleets[FLEET] = replace(world.fleets[FLEET], state="stopped")
+    steps(supervisor)
+    assert world.names() == []
+
+
+def test_who_does_not_hold_the_lease_stands_by(world: World, supervisor: FleetSupervisor) -> None:
+    world.leads = False
+    steps(supervisor)
+    assert world.names() == []
+    assert world.supervisors == {}
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 7, "another", ready=True, restarted=2)
+    world.leads = True
+    steps(supervisor)
+    record = world.supervisors[SUPERVISOR]
+    assert (record.epoch, record.holder) == (8, "us")
+    assert {name.rpartition(".")[2] for name in world.names()} == {"8"}
+
+
+def test_a_supervisor_that_loses_the_lease_does_nothing_and_begins_anew(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    steps(supervisor)
+    world.leads = False
+    world.fleets[FLEET] = replace(world.fleets[FLEET], workers=5)
+    steps(supervisor)
+    assert len(world.names()) == 2  # they go on until another one is ready
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 2, "another", ready=True)
+    world.leads = True
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].epoch == 3
+    assert [name.rpartition(".")[2] for name in world.names()] == ["3"] * 5
+
+
+def test_a_short_loss_of_the_lease_changes_nothing(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    before = world.names()
+    world.leads = False
+    steps(supervisor)
+    world.leads = True
+    steps(supervisor)
+    assert world.names() == before
+    assert world.supervisors[SUPERVISOR].epoch == 1
+
+
+def test_a_worker_that_dies_is_started_again_and_told(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    host = world.hosts["process"]
+    host.fail(1)
+    steps(supervisor)
+    assert host.running == {0: "w0.1", 1: "w2.1"}
+    assert any("worker 1 ended after" in each and "by SIGKILL" in each for each in world.said)
+    host.dying = True
+    host.fail(0)
+    steps(supervisor)
+    assert "by SIGKILL" in world.supervisors[SUPERVISOR].note
+    host.dying = False
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].note == ""
+
+
+def test_a_restart_replaces_every_worker_and_never_has_fewer(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    before = set(world.names())
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    for _ in range(30):
+        supervisor.step()
+        assert len(world.names()) in (2, 3)
+    assert len(world.names()) == 2
+    assert not before & set(world.names())
+    assert world.supervisors[SUPERVISOR].restarted == 1
+
+
+def test_another_engine_takes_over_when_the_first_ones_workers_have_ended(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    steps(supervisor)
+    world.make("spark").hosts_whole_fleet = True
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark")
+    steps(supervisor)
+    assert world.hosts["process"].running == {}
+    assert len(world.hosts["spark"].running) == 1  # the driver, whatever the number of workers
+
+
+def test_a_fleet_that_was_never_applied_is_waited_for(world: World, supervisor: FleetSupervisor) -> None:
+    record = world.fleets.pop(FLEET)
+    steps(supervisor)
+    assert any("topology apply" in each for each in world.said)
+    world.fleets[FLEET] = record
+    steps(supervisor)
+    assert len(world.names()) == 2
+
+
+def test_the_end_takes_all_workers_along(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    supervisor.close()
+    assert world.names() == []

@@ -33,6 +33,7 @@ from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, folder, load
 
 __all__ = ["folder"]
 ANN = {"responded_by_user": {"id": "1", "name": "ann"}}
+YES: dict[str, Any] = {"chosen_options": ["Approve"], "basis": "10 to 24"} | ANN
 
 
 class Context(dict[str, Any]):
@@ -77,15 +78,17 @@ def show() -> dict[str, Any]:
 
 def ask(seen: dict[str, Any], approval: str = "manual") -> ApproveOperationOperator:
     task = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
-    with pytest.raises(TaskAwaitingInput):
+    with pytest.raises(TaskAwaitingInput) as parked:
         task.execute(Context("approve", {"show": seen}))
+    assert parked.value.kwargs == {"basis": seen["basis"]}
     return task
 
 
-def carry_out(seen: dict[str, Any], answer: Any) -> list[str]:
+def carry_out(seen: dict[str, Any], answer: Any, approval: str = "manual") -> list[str]:
     task = CarryOutOperator(
-        task_id="carry_out", plan="sha256:1", family="operation", file="orders.yaml", evidence="show", answer="approve"
-    )
+        task_id="carry_out", plan="sha256:1", family="operation", file="orders.yaml", evidence="show",
+        answer="approve", approval=approval,
+    )  # fmt: skip
     return task.execute(Context("carry_out", {"show": seen, "approve": answer}))
 
 
@@ -95,7 +98,7 @@ def test_who_approves_sees_what_would_be_done_and_is_named(offered: Offered) -> 
     assert asked.subject == "Give up 15 records?"
     assert asked.body == "```\nlost for good: ''' 15 records\n```\n\n**Note:** a \\*note\\*"
     event = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": utcnow()} | ANN
-    answer = asked.execute_complete(Context("approve", {"show": seen}), event)
+    answer = asked.execute_complete(Context("approve"), event, basis="10 to 24")
     assert carry_out(seen, answer) == ["given up"]
     assert offered.done == ["ann, in Airflow (decide__orders)"]
 
@@ -111,15 +114,37 @@ def test_what_is_not_what_was_approved_is_not_done(offered: Offered) -> None:
     seen = show()
     offered.basis = "10 to 30"
     with pytest.raises(AirflowFailException, match=r"Shown: 10 to 24\. Now: 10 to 30\. Look again"):
-        carry_out(seen, ANN)
+        carry_out(seen, YES)
     assert offered.done == []
+    with pytest.raises(AirflowFailException, match=r"Shown: 10 to 24\. Now: 10 to 30\. Look again"):
+        carry_out(show(), YES)  # `show` was done again behind the question that was answered
+    assert offered.done == []
+
+
+@pytest.mark.parametrize(
+    "answer", [None, {}, ANN, YES | {"chosen_options": ["Reject"]}, YES | {"basis": None}, "Approve", ["Approve"]]
+)
+def test_without_a_persons_yes_nothing_is_done(offered: Offered, frozen: str, answer: Any) -> None:
+    """Whoever may write to the DAG may mark `approve` as done, or write its result."""
+    with pytest.raises(AirflowFailException, match="nobody approved this, so nothing was done"):
+        carry_out(show(), answer)
+    assert offered.done == []
+    drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval="manual")
+    with pytest.raises(AirflowFailException, match="nobody approved this, so nothing was done"):
+        drill.execute(Context("drill", {"approve": answer}, wave="orders", strategy="fenced", records=1, keep=False))
+
+
+@pytest.mark.parametrize(("user", "named"), [({"id": "7"}, "7"), ({}, "somebody"), (None, "somebody")])
+def test_an_answer_without_a_name_is_not_the_triggering_users(offered: Offered, user: Any, named: str) -> None:
+    carry_out(show(), YES | {"responded_by_user": user})
+    assert offered.done == [f"{named}, in Airflow (decide__orders)"]
 
 
 def test_nobody_is_asked_where_nothing_is_to_be_done_or_the_run_says_so(offered: Offered) -> None:
     seen = show()
     auto = ApproveOperationOperator(task_id="approve", evidence="show", approval="auto")
     assert auto.execute(Context("approve", {"show": seen})) is None
-    carry_out(seen, None)
+    carry_out(seen, None, "auto")
     assert offered.done == ["bob, in Airflow (decide__orders)"]
     offered.needed = False
     seen = show()
@@ -156,6 +181,9 @@ def test_what_a_cluster_calls_things_stays_inside_the_fence() -> None:
     assert "the rest is in the log of this task" in text
     assert "\\<b\\>" in text
     assert len(text) < 31_000
+    noted = operations.encode_evidence("?", [], ["y" * 5_000] * 10_000, "", is_needed=True)
+    assert noted["notes"][-1] == "9,900 more notes are in the log of the task that shows this"
+    assert sum(map(len, noted["notes"])) < 102_000
 
 
 def test_a_dag_that_decides_has_no_way_around_a_person(folder: Path) -> None:
@@ -163,7 +191,7 @@ def test_a_dag_that_decides_has_no_way_around_a_person(folder: Path) -> None:
     for kind in ("decide", "abandon"):
         dag = dags[f"{kind}__orders"]
         assert "approval" not in dag.params
-        assert dag.get_task("approve").approval == "manual"
+        assert dag.get_task("approve").approval == dag.get_task("carry_out").approval == "manual"
         assert dag.task_ids == ["compile", "show", "approve", "carry_out"]
     assert dags["operate__orders"].get_task("approve").approval == "{{ params.approval }}"
 
@@ -236,7 +264,8 @@ def test_a_rehearsal_is_shown_and_rehearsed_by_the_command(frozen: str, monkeypa
         return []
 
     monkeypatch.setattr(command_line.CommandOperator, "run_command", run)
-    DrillOperator(task_id="drill", plan=frozen, answer="approve").execute(Context("drill", {"approve": ANN}, **params))
+    drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval="manual")
+    drill.execute(Context("drill", {"approve": YES}, **params))
     [(arguments, actor)] = runs
     assert arguments[:4] == ["migrate", "--drill", "--wave=orders", "--strategy=fenced"]
     assert {"--drill-records=100", "--keep", "--approve=auto"} <= set(arguments)

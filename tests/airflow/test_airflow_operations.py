@@ -6,6 +6,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.timezone import utcnow
 
 from clusters.errors import ClusterError
+from cutover.operations.plan_review import PlanReview
 from cutover.operations.proposal import OperationRefused, Proposal
 from plugins.watershed.operators import command_line, operations, plan_review
 from plugins.watershed.operators.command_line import DrillOperator, InspectOperator, ShowDrillOperator
@@ -26,10 +28,13 @@ from plugins.watershed.operators.operations import (
     ShowOperationOperator,
     render_evidence,
 )
-from plugins.watershed.state_folder import freeze_plan
+from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
 from plugins.watershed.steps import command_runs
 from plugins.watershed.steps.command_runs import ACTOR_VARIABLE, CommandRun
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, folder, load
+from topology.drift import FieldDrift
+from topology.inventory import Inventory
+from topology.lint import LintResult
 
 __all__ = ["folder"]
 ANN = {"responded_by_user": {"id": "1", "name": "ann"}}
@@ -237,6 +242,67 @@ def test_the_plan_is_the_evidence(frozen: str, monkeypatch: pytest.MonkeyPatch, 
     seen = task.execute(Context("plan"))
     assert (seen["text"], seen["notes"], seen["is_needed"]) == ("  + topic orders", ["slo is not executed"], changes)
     assert seen["question"] == "apply orders (2 flows) to cloud, onprem?"
+
+
+TOPIC = FieldDrift("cloud", "topic", "orders", "", None, "6 partitions")
+CHANGES = {
+    "as shown": [TOPIC],
+    "made by an earlier try": [],
+    "positions of groups move on": [TOPIC, FieldDrift("cloud", "group", "billing", "orders-0", "1", "7")],
+    "another topic": [TOPIC, replace(TOPIC, name="clicks")],
+    "another value": [replace(TOPIC, wanted="12 partitions")],
+}
+
+
+@pytest.mark.parametrize(("meanwhile", "approval"), itertools.product(CHANGES, ["manual", "auto"]))
+def test_only_what_was_approved_is_applied(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, meanwhile: str, approval: str
+) -> None:
+    import replicator.apply as applying
+
+    applied: list[str] = []
+
+    def apply(plan: Any, *_more: Any) -> list[Any]:
+        applied.append(plan.hash)
+        return []
+
+    monkeypatch.setattr(applying, "apply_plan", apply)
+    basis = review_of(frozen, [TOPIC]).basis
+    monkeypatch.setattr(plan_review, "review_frozen_plan", lambda *_: review_of(frozen, CHANGES[meanwhile]))
+    task = plan_review.ApplyPlanOperator(
+        task_id="apply", plan=frozen, path="orders.yaml", evidence="plan", answer="approve_apply", approval=approval
+    )
+    told = {"plan": {"is_needed": True, "basis": basis}, "approve_apply": YES | {"basis": basis}}
+    if approval == "manual" and meanwhile.startswith("another"):
+        with pytest.raises(AirflowFailException, match=r"nothing was applied\. Not shown: cloud: topic"):
+            task.execute(Context("apply", told))
+    else:
+        task.execute(Context("apply", told))
+    assert applied == ([] if approval == "manual" and meanwhile.startswith("another") else [frozen])
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_without_an_approval_nothing_is_applied_but_what_needs_none(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, needed: bool
+) -> None:
+    monkeypatch.setattr(plan_review, "review_frozen_plan", lambda *_: review_of(frozen, [TOPIC]))
+    task = plan_review.ApplyPlanOperator(
+        task_id="apply", plan=frozen, path="orders.yaml", evidence="plan", answer="approve_apply", approval="manual"
+    )
+    seen = {"is_needed": needed, "basis": review_of(frozen, [TOPIC]).basis}
+    with pytest.raises(AirflowFailException, match="nobody approved this" if needed else "Not shown: cloud: topic or"):
+        task.execute(Context("apply", {"plan": seen}))
+
+
+def review_of(frozen: str, found: list[FieldDrift]) -> PlanReview:
+    return PlanReview(
+        find_frozen_plan(frozen).read(),
+        Inventory({}, live=True),
+        found,
+        LintResult("orders.yaml", {}, (), (), {}),
+        [],
+        [],
+    )
 
 
 def test_an_inspection_is_a_command_in_the_name_of_its_user(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -359,6 +363,30 @@ def test_a_command_that_is_ended_hears_it_as_ctrl_c(tmp_path: Path, monkeypatch:
     assert (tmp_path / "run" / "output.txt").read_text() == "ann\ntaken back\n"
     assert ACTOR_VARIABLE == "WATERSHED_ACTOR"
     running.end()  # it has ended
+
+
+def test_a_command_outlives_a_task_that_is_killed(tmp_path: Path) -> None:
+    """It has more to say than fits a pipe, and to remove what it made."""
+    program = tmp_path / "cli" / "main.py"
+    program.parent.mkdir()
+    (program.parent / "__init__.py").touch()
+    program.write_text(
+        "import os, time\nprint(os.getpid(), flush=True)\n"
+        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('x' * 1_000_000)\n    print('removed')\n"
+    )
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom plugins.watershed.steps import command_runs\n"
+        "folder = Path(sys.argv[1])\ncommand_runs.CODE_ROOT = folder\n"
+        "command_runs.CommandRun(['x'], folder / 'run', print, 'ann').run()\n"
+    )
+    printed = tmp_path / "run" / "output.txt"
+    task = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=command_runs.CODE_ROOT)
+    until(lambda: printed.exists() and printed.read_text().endswith("\n"))
+    command = int(printed.read_text())
+    task.kill()
+    task.wait(60)
+    os.kill(command, signal.SIGINT)
+    until(lambda: printed.read_text().endswith("removed\n"))
 
 
 def until(look: Callable[[], object]) -> None:

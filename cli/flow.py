@@ -53,13 +53,13 @@ flow.add_command(adopt)
 
 
 def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
-    from cutover.operations.flow_state import propose_flow_order
+    from cutover.operations.flow_state import give_flow_order, list_order_notes
 
     plan = compile_plan_at(path)
-    proposal = propose_flow_order(plan, build_settings_lookup(plan), flow_id, order)
-    for line in proposal.carry_out(name_actor()):
+    connect = build_settings_lookup(plan)
+    for line in give_flow_order(connect(plan.flow(flow_id).target), flow_id, order, name_actor()):
         click.echo(line)
-    for note in proposal.notes:
+    for note in list_order_notes(plan, connect, order):  # behind the order, which may be urgent
         click.echo(f"note: {note}", err=True)
     return 0
 

@@ -94,6 +94,8 @@ def _place(line: Mapping[str, Any]) -> str:
     """What the order is about, beside its flow; nothing for an order about the whole flow."""
     if "group" in line:
         return f" group {line['group']}"
+    if line["kind"] == "sync":
+        return f" {', '.join(line['groups'])}"
     return f" {line['topic']}-{line['partition']}" if line["kind"] not in _FLOW_ORDERS else ""
 
 

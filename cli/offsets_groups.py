@@ -54,7 +54,7 @@ def sync(path: Path, flow_id: str, wanted: tuple[str, ...], form: str) -> int:
 
     require_synced_groups(compile_plan_at(path).flow(flow_id), wanted)
     scene = _scene(path, flow_id, wanted)
-    reports = sync_positions(scene)
+    reports = sync_positions(scene, name_actor())
     _show(scene, reports, form)
     left = list_positions_left(reports)
     for report in left:

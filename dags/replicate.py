@@ -7,9 +7,8 @@ from airflow.sdk import DAG, Param
 from plugins.watershed.dag_params import PLAN_HASH_PARAM
 from plugins.watershed.operation_params import APPLY_APPROVAL_PARAM
 from plugins.watershed.operators.operations import ApproveOperationOperator
-from plugins.watershed.operators.plan_review import ReviewPlanOperator
+from plugins.watershed.operators.plan_review import ApplyPlanOperator, ReviewPlanOperator
 from plugins.watershed.operators.replication import (
-    ApplyPlanOperator,
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
@@ -62,7 +61,8 @@ def build_replicate_dag(file: TopologyFile) -> DAG:
         planned = ReviewPlanOperator(task_id="plan", plan=frozen, path=str(file.path), retries=2)
         approval = "{{ params.approval }}"
         approved = ApproveOperationOperator(task_id="approve_apply", evidence="plan", approval=approval)
-        applied = ApplyPlanOperator(task_id="apply", plan=frozen, retries=2)
+        decided = {"evidence": "plan", "answer": "approve_apply", "approval": approval}
+        applied = ApplyPlanOperator(task_id="apply", plan=frozen, path=str(file.path), retries=2, **decided)
         fleets = StartFleetsOperator(task_id="start_fleets", plan=frozen, workers="{{ params.workers }}", retries=1)
         running = FlowsRunningOperator(task_id="wait_running", plan=frozen, fleets=fleets.output)
         compiled >> planned >> approved >> applied >> fleets >> running

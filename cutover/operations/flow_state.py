@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clusters.control_topics import ControlWriter
-from clusters.flow_records import read_flows
+from clusters.errors import ClusterError
+from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings, SettingsLookup
+from cutover.errors import CutoverError
 from cutover.operations.moved_applications import describe_moved_applications
 from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.flow_state_order import FlowOrder, apply_flow_order, write_flow_order
+from replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
 from topology.plan import Plan, PlanFlow
 
 _MEANINGS: dict[FlowOrder, str] = {
@@ -26,30 +28,67 @@ def propose_flow_order(plan: Plan, connect: SettingsLookup, flow_id: str, order:
     applied."""
     flow = plan.flow(flow_id)
     target = connect(flow.target)
-    record = read_flows(target).get(flow_id)
-    if record is None:
-        raise OperationRefused(f"flow {flow_id} was never applied to {target.alias}; run `topology apply` first")
+    record = _read_record(target, flow_id)
     changed = apply_flow_order(record, order)
-
-    def carry_out(actor: str) -> Iterator[str]:
-        if changed == record:
-            yield f"{flow_id} is {record.state} already"
-            return
-        with ControlWriter(target, client_id="watershed-flow") as writer:
-            write_flow_order(writer, record, changed, order, actor)
-        yield f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else "")
-
     is_needed = changed != record
-    notes = describe_moved_applications(plan, connect) if is_needed and changed.state == "running" else []
+    notes = list_order_notes(plan, connect, order) if is_needed else []
     lines = (f"{flow_id} ({flow.source} -> {flow.target}) {_MEANINGS[order]}", *_describe_flow(flow, target))
     lines += (f"desired now: {record.state}, then: {changed.state}",)
     basis = f"{order} {flow_id}: {record.state}, generation {record.generation}"
+
+    def carry_out(actor: str) -> Iterator[str]:
+        return give_flow_order(target, flow_id, order, actor, record)
+
     return Proposal(f"{order} flow {flow_id}?", lines, basis, carry_out, tuple(notes), is_needed)
 
 
+def give_flow_order(
+    target: ConnectionSettings, flow_id: str, order: FlowOrder, actor: str, shown: FlowRecord | None = None
+) -> Iterator[str]:
+    """Gives the order, and yields what became of it. shown: the record that a person saw. Raises ClusterError;
+    OperationRefused where the flow was never applied, or was ordered otherwise since it was shown.
+
+    The order is applied to the record as it is now: a migration may have retired topics meanwhile.
+    """
+    record = _read_record(target, flow_id)
+    if shown is not None and (record.state, record.generation) != (shown.state, shown.generation):
+        raise OperationRefused(
+            f"flow {flow_id} was changed meanwhile, so nothing was ordered. Shown: {shown.state}, generation "
+            f"{shown.generation}. Now: {record.state}, generation {record.generation}. Look again and decide again"
+        )
+    changed = apply_flow_order(record, order)
+    if changed == record:
+        yield f"{flow_id} is {record.state} already"
+        return
+    with ControlWriter(target, client_id="watershed-flow") as writer:
+        write_flow_order(writer, record, changed, order, actor)
+    yield f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else "")
+
+
+def list_order_notes(plan: Plan, connect: SettingsLookup, order: FlowOrder) -> list[str]:
+    """What a person should know beside an order. A journal that cannot be read is such a thing, and stops nobody."""
+    if FLOW_ORDERS[order] != "running":
+        return []
+    try:
+        return describe_moved_applications(plan, connect)
+    except (ClusterError, CutoverError) as problem:
+        return [f"not known, whether applications of this flow have moved: {problem}"]
+
+
+def _read_record(target: ConnectionSettings, flow_id: str) -> FlowRecord:
+    record = read_flows(target).get(flow_id)
+    if record is None:
+        raise OperationRefused(f"flow {flow_id} was never applied to {target.alias}; run `topology apply` first")
+    return record
+
+
 def _describe_flow(flow: PlanFlow, target: ConnectionSettings) -> Iterator[str]:
-    """How many partitions workers report, in which states, and what they have not copied."""
-    reports = [each for each in read_partition_statuses(target) if each.flow == str(flow.id)]
+    """How many partitions workers report, in which states, and what they have not copied. An order needs no reports."""
+    try:
+        reports = [each for each in read_partition_statuses(target) if each.flow == str(flow.id)]
+    except ClusterError as problem:
+        yield f"not known, how its partitions are: {problem}"
+        return
     states: dict[str, int] = {}
     for each in reports:
         states[each.state] = states.get(each.state, 0) + 1

@@ -12,7 +12,7 @@ from clusters.control_topics import ControlWriter
 from clusters.settings import SettingsLookup
 from clusters.sync_reports import SyncReport
 from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
+from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset, record_group_sync
 from replicator.sync.group_decisions import (
     GroupObservation,
     PositionDecision,
@@ -75,9 +75,13 @@ def compare_positions(scene: GroupScene) -> list[SyncReport]:
     return scene.build_reports({s.group: [defer_commit(move) for move in decide_positions(s)] for s in scene.sights})
 
 
-def sync_positions(scene: GroupScene) -> list[SyncReport]:
-    """Commits translated positions at the target now; only into groups that are empty there and that nobody else has
-    moved. Raises ClusterError."""
+def sync_positions(scene: GroupScene, actor: str) -> list[SyncReport]:
+    """Writes down who ordered it, then commits translated positions at the target now; only into groups that are empty
+    there and that nobody else has moved. Raises ClusterError."""
+    if scene.sights:
+        with ControlWriter(scene.syncer.sides.target, "watershed-cli") as writer:
+            groups = [sight.group for sight in scene.sights]
+            record_group_sync(writer, str(scene.flow.id), groups, actor, scene.topology)
     return scene.build_reports(scene.syncer.carry(scene.sights))
 
 
@@ -92,8 +96,8 @@ def propose_position_sync(plan: Plan, connect: SettingsLookup, flow_id: str, wan
     require_synced_groups(plan.flow(flow_id), wanted)
     scene = read_group_scene(plan, connect, flow_id, wanted)
 
-    def carry_out(_actor: str) -> Iterator[str]:
-        reports = sync_positions(read_group_scene(plan, connect, flow_id, wanted))
+    def carry_out(actor: str) -> Iterator[str]:
+        reports = sync_positions(read_group_scene(plan, connect, flow_id, wanted), actor)
         yield from render_positions(scene.flow, reports)
         if left := list_positions_left(reports):
             raise PositionsLeft("\n".join(f"{each.name}: {each.state}: {each.why}" for each in left))

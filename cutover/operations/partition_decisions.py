@@ -240,8 +240,13 @@ def _propose(scene: FlowScene, decisions: Sequence[OperatorDecision], lines: Seq
 
 
 def _basis(decisions: Sequence[OperatorDecision]) -> str:
-    """All of it that a worker compares with what it finds."""
-    return "; ".join(json.dumps(each.to_json(), sort_keys=True) for each in decisions)
+    """All of it that a worker compares with what it finds. Where more may be lost than is lost now, its end is left
+    out: it grows while a person reads, and `through` is what was approved."""
+    documents = [each.to_json() for each in decisions]
+    for each, document in zip(decisions, documents, strict=True):
+        if each.kind == "accept-gap" and each.through >= 0 and each.lost is not None:
+            document["lost"] = [each.lost.first]
+    return "; ".join(json.dumps(document, sort_keys=True) for document in documents)
 
 
 def _give(decisions: Sequence[OperatorDecision], actor: str) -> list[OperatorDecision]:

@@ -60,9 +60,26 @@ class PlanReview:
 
     @property
     def basis(self) -> str:
-        """What would be changed, in one text: equal for equal changes."""
-        changes = sorted((e.cluster, e.kind, e.name, e.field or "", str(e.wanted)) for e in self.found if e.applied)
-        return json.dumps([self.plan.hash, changes])
+        """What would be changed, in one text: equal for equal changes. Without positions of groups: they grow while
+        people look, and the file says that they are carried over."""
+        changes = {
+            (each.cluster, each.kind, each.name, each.field or "", str(each.wanted))
+            for each in self.found
+            if each.applied and each.kind != "group"
+        }
+        return json.dumps([self.plan.hash, sorted(changes)])
+
+    def list_unapproved(self, approved_basis: str) -> list[str]:
+        """A text for each change that is not among the approved ones; all of them where another plan was approved.
+        Changes that are made already, by an earlier try, are no difference."""
+        approved_plan, approved = json.loads(approved_basis)
+        known = [*approved] if approved_plan == self.plan.hash else []
+        _, changes = json.loads(self.basis)
+        return [
+            " ".join(filter(None, (f"{cluster}:", kind, name, field, wanted and f"-> {wanted}")))
+            for cluster, kind, name, field, wanted in changes
+            if [cluster, kind, name, field, wanted] not in known
+        ]
 
     def encode(self) -> str:
         """The document of `topology plan --format json`."""

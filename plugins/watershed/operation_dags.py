@@ -117,8 +117,10 @@ def build_drill_dag(file: TopologyFile) -> DAG:
         frozen = "{{ ti.xcom_pull('compile') }}"
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
         shown = ShowDrillOperator(task_id="show", plan=frozen)
-        asked = ApproveOperationOperator(task_id="approve", evidence="show", approval="{{ params.approval }}")
-        compiled >> shown >> asked >> DrillOperator(task_id="drill", plan=frozen, answer="approve")
+        approval = "{{ params.approval }}"
+        asked = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
+        drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval=approval)
+        compiled >> shown >> asked >> drill
     return dag
 
 

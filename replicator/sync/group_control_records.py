@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -94,6 +94,14 @@ def close_group_reset(
     line: dict[str, Any] = {"record": "order-obeyed", **decision.to_json(), "outcome": outcomes}
     writer.put(FLOWS_TOPIC, JOURNALED_PREFIX + _name(line, decision), _hashed(line), 0)
     writer.put(FLOWS_TOPIC, decision.key, None, 0)
+
+
+def record_group_sync(writer: ControlWriter, flow: str, groups: Iterable[str], actor: str, topology: str) -> None:
+    """Write down for good, beside the flows, that a person has these groups' positions carried over now. Raises
+    ClusterError."""
+    line: dict[str, Any] = {"record": "order", "of": topology, "kind": "sync", "flow": flow, "groups": sorted(groups)}
+    line |= {"id": uuid.uuid4().hex[:12], "at_ms": time.time_ns() // 1_000_000, "actor": actor}
+    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{flow}/sync/{line['id']}", _hashed(line), 0)
 
 
 def _name(line: Mapping[str, Any], decision: GroupResetDecision) -> str:

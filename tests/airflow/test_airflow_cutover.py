@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -274,6 +275,17 @@ def test_patience_ends() -> None:
     endless.stop.set()
     with pytest.raises(StillWaiting):
         endless.sleep(60)
+    with pytest.raises(StillWaiting):
+        endless.begin_step()  # a step that waits for nothing would be done for nobody
+
+
+def test_a_full_disk_ends_no_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path, _document: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(step_driver, "write_json_file", fail)
+    rows = {row.task: row for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY))}
+    perform(rows["check"])
 
 
 def test_step_out_of_turn_is_refused(world: World) -> None:

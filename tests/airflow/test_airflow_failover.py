@@ -204,6 +204,7 @@ def test_what_is_said_is_what_is_chosen(kind: Any, params: dict[str, Any], choic
     assert parse_choices(kind, params) == choices
     order = StepOrder("sha256:1", ALL_WAVES, ("a", "b"), "d", RUN, kind, choices=choices)
     assert StepOrder.of_json(order.to_json()) == order
+    assert StepOrder.of_json(order.to_json() | {"span": "of an older release"}) == order
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +22,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow.sdk.timezone import utcnow
 
 from clusters.errors import ClusterError
+from cutover.operations.plan_review import PlanReview
 from cutover.operations.proposal import OperationRefused, Proposal
 from plugins.watershed.operators import command_line, operations, plan_review
 from plugins.watershed.operators.command_line import DrillOperator, InspectOperator, ShowDrillOperator
@@ -26,13 +32,17 @@ from plugins.watershed.operators.operations import (
     ShowOperationOperator,
     render_evidence,
 )
-from plugins.watershed.state_folder import freeze_plan
+from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
 from plugins.watershed.steps import command_runs
 from plugins.watershed.steps.command_runs import ACTOR_VARIABLE, CommandRun
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, folder, load
+from topology.drift import FieldDrift
+from topology.inventory import Inventory
+from topology.lint import LintResult
 
 __all__ = ["folder"]
 ANN = {"responded_by_user": {"id": "1", "name": "ann"}}
+YES: dict[str, Any] = {"chosen_options": ["Approve"], "basis": "10 to 24"} | ANN
 
 
 class Context(dict[str, Any]):
@@ -77,15 +87,17 @@ def show() -> dict[str, Any]:
 
 def ask(seen: dict[str, Any], approval: str = "manual") -> ApproveOperationOperator:
     task = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
-    with pytest.raises(TaskAwaitingInput):
+    with pytest.raises(TaskAwaitingInput) as parked:
         task.execute(Context("approve", {"show": seen}))
+    assert parked.value.kwargs == {"basis": seen["basis"]}
     return task
 
 
-def carry_out(seen: dict[str, Any], answer: Any) -> list[str]:
+def carry_out(seen: dict[str, Any], answer: Any, approval: str = "manual") -> list[str]:
     task = CarryOutOperator(
-        task_id="carry_out", plan="sha256:1", family="operation", file="orders.yaml", evidence="show", answer="approve"
-    )
+        task_id="carry_out", plan="sha256:1", family="operation", file="orders.yaml", evidence="show",
+        answer="approve", approval=approval,
+    )  # fmt: skip
     return task.execute(Context("carry_out", {"show": seen, "approve": answer}))
 
 
@@ -95,7 +107,7 @@ def test_who_approves_sees_what_would_be_done_and_is_named(offered: Offered) -> 
     assert asked.subject == "Give up 15 records?"
     assert asked.body == "```\nlost for good: ''' 15 records\n```\n\n**Note:** a \\*note\\*"
     event = {"chosen_options": ["Approve"], "params_input": {}, "responded_at": utcnow()} | ANN
-    answer = asked.execute_complete(Context("approve", {"show": seen}), event)
+    answer = asked.execute_complete(Context("approve"), event, basis="10 to 24")
     assert carry_out(seen, answer) == ["given up"]
     assert offered.done == ["ann, in Airflow (decide__orders)"]
 
@@ -111,15 +123,37 @@ def test_what_is_not_what_was_approved_is_not_done(offered: Offered) -> None:
     seen = show()
     offered.basis = "10 to 30"
     with pytest.raises(AirflowFailException, match=r"Shown: 10 to 24\. Now: 10 to 30\. Look again"):
-        carry_out(seen, ANN)
+        carry_out(seen, YES)
     assert offered.done == []
+    with pytest.raises(AirflowFailException, match=r"Shown: 10 to 24\. Now: 10 to 30\. Look again"):
+        carry_out(show(), YES)  # `show` was done again behind the question that was answered
+    assert offered.done == []
+
+
+@pytest.mark.parametrize(
+    "answer", [None, {}, ANN, YES | {"chosen_options": ["Reject"]}, YES | {"basis": None}, "Approve", ["Approve"]]
+)
+def test_without_a_persons_yes_nothing_is_done(offered: Offered, frozen: str, answer: Any) -> None:
+    """Whoever may write to the DAG may mark `approve` as done, or write its result."""
+    with pytest.raises(AirflowFailException, match="nobody approved this, so nothing was done"):
+        carry_out(show(), answer)
+    assert offered.done == []
+    drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval="manual")
+    with pytest.raises(AirflowFailException, match="nobody approved this, so nothing was done"):
+        drill.execute(Context("drill", {"approve": answer}, wave="orders", strategy="fenced", records=1, keep=False))
+
+
+@pytest.mark.parametrize(("user", "named"), [({"id": "7"}, "7"), ({}, "somebody"), (None, "somebody")])
+def test_an_answer_without_a_name_is_not_the_triggering_users(offered: Offered, user: Any, named: str) -> None:
+    carry_out(show(), YES | {"responded_by_user": user})
+    assert offered.done == [f"{named}, in Airflow (decide__orders)"]
 
 
 def test_nobody_is_asked_where_nothing_is_to_be_done_or_the_run_says_so(offered: Offered) -> None:
     seen = show()
     auto = ApproveOperationOperator(task_id="approve", evidence="show", approval="auto")
     assert auto.execute(Context("approve", {"show": seen})) is None
-    carry_out(seen, None)
+    carry_out(seen, None, "auto")
     assert offered.done == ["bob, in Airflow (decide__orders)"]
     offered.needed = False
     seen = show()
@@ -156,6 +190,9 @@ def test_what_a_cluster_calls_things_stays_inside_the_fence() -> None:
     assert "the rest is in the log of this task" in text
     assert "\\<b\\>" in text
     assert len(text) < 31_000
+    noted = operations.encode_evidence("?", [], ["y" * 5_000] * 10_000, "", is_needed=True)
+    assert noted["notes"][-1] == "9,900 more notes are in the log of the task that shows this"
+    assert sum(map(len, noted["notes"])) < 102_000
 
 
 def test_a_dag_that_decides_has_no_way_around_a_person(folder: Path) -> None:
@@ -163,7 +200,7 @@ def test_a_dag_that_decides_has_no_way_around_a_person(folder: Path) -> None:
     for kind in ("decide", "abandon"):
         dag = dags[f"{kind}__orders"]
         assert "approval" not in dag.params
-        assert dag.get_task("approve").approval == "manual"
+        assert dag.get_task("approve").approval == dag.get_task("carry_out").approval == "manual"
         assert dag.task_ids == ["compile", "show", "approve", "carry_out"]
     assert dags["operate__orders"].get_task("approve").approval == "{{ params.approval }}"
 
@@ -211,6 +248,67 @@ def test_the_plan_is_the_evidence(frozen: str, monkeypatch: pytest.MonkeyPatch, 
     assert seen["question"] == "apply orders (2 flows) to cloud, onprem?"
 
 
+TOPIC = FieldDrift("cloud", "topic", "orders", "", None, "6 partitions")
+CHANGES = {
+    "as shown": [TOPIC],
+    "made by an earlier try": [],
+    "positions of groups move on": [TOPIC, FieldDrift("cloud", "group", "billing", "orders-0", "1", "7")],
+    "another topic": [TOPIC, replace(TOPIC, name="clicks")],
+    "another value": [replace(TOPIC, wanted="12 partitions")],
+}
+
+
+@pytest.mark.parametrize(("meanwhile", "approval"), itertools.product(CHANGES, ["manual", "auto"]))
+def test_only_what_was_approved_is_applied(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, meanwhile: str, approval: str
+) -> None:
+    import replicator.apply as applying
+
+    applied: list[str] = []
+
+    def apply(plan: Any, *_more: Any) -> list[Any]:
+        applied.append(plan.hash)
+        return []
+
+    monkeypatch.setattr(applying, "apply_plan", apply)
+    basis = review_of(frozen, [TOPIC]).basis
+    monkeypatch.setattr(plan_review, "review_frozen_plan", lambda *_: review_of(frozen, CHANGES[meanwhile]))
+    task = plan_review.ApplyPlanOperator(
+        task_id="apply", plan=frozen, path="orders.yaml", evidence="plan", answer="approve_apply", approval=approval
+    )
+    told = {"plan": {"is_needed": True, "basis": basis}, "approve_apply": YES | {"basis": basis}}
+    if approval == "manual" and meanwhile.startswith("another"):
+        with pytest.raises(AirflowFailException, match=r"nothing was applied\. Not shown: cloud: topic"):
+            task.execute(Context("apply", told))
+    else:
+        task.execute(Context("apply", told))
+    assert applied == ([] if approval == "manual" and meanwhile.startswith("another") else [frozen])
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_without_an_approval_nothing_is_applied_but_what_needs_none(
+    frozen: str, monkeypatch: pytest.MonkeyPatch, needed: bool
+) -> None:
+    monkeypatch.setattr(plan_review, "review_frozen_plan", lambda *_: review_of(frozen, [TOPIC]))
+    task = plan_review.ApplyPlanOperator(
+        task_id="apply", plan=frozen, path="orders.yaml", evidence="plan", answer="approve_apply", approval="manual"
+    )
+    seen = {"is_needed": needed, "basis": review_of(frozen, [TOPIC]).basis}
+    with pytest.raises(AirflowFailException, match="nobody approved this" if needed else "Not shown: cloud: topic or"):
+        task.execute(Context("apply", {"plan": seen}))
+
+
+def review_of(frozen: str, found: list[FieldDrift]) -> PlanReview:
+    return PlanReview(
+        find_frozen_plan(frozen).read(),
+        Inventory({}, live=True),
+        found,
+        LintResult("orders.yaml", {}, (), (), {}),
+        [],
+        [],
+    )
+
+
 def test_an_inspection_is_a_command_in_the_name_of_its_user(
     frozen: str, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +334,8 @@ def test_a_rehearsal_is_shown_and_rehearsed_by_the_command(frozen: str, monkeypa
         return []
 
     monkeypatch.setattr(command_line.CommandOperator, "run_command", run)
-    DrillOperator(task_id="drill", plan=frozen, answer="approve").execute(Context("drill", {"approve": ANN}, **params))
+    drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval="manual")
+    drill.execute(Context("drill", {"approve": YES}, **params))
     [(arguments, actor)] = runs
     assert arguments[:4] == ["migrate", "--drill", "--wave=orders", "--strategy=fenced"]
     assert {"--drill-records=100", "--keep", "--approve=auto"} <= set(arguments)
@@ -264,6 +363,30 @@ def test_a_command_that_is_ended_hears_it_as_ctrl_c(tmp_path: Path, monkeypatch:
     assert (tmp_path / "run" / "output.txt").read_text() == "ann\ntaken back\n"
     assert ACTOR_VARIABLE == "WATERSHED_ACTOR"
     running.end()  # it has ended
+
+
+def test_a_command_outlives_a_task_that_is_killed(tmp_path: Path) -> None:
+    """It has more to say than fits a pipe, and to remove what it made."""
+    program = tmp_path / "cli" / "main.py"
+    program.parent.mkdir()
+    (program.parent / "__init__.py").touch()
+    program.write_text(
+        "import os, time\nprint(os.getpid(), flush=True)\n"
+        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('x' * 1_000_000)\n    print('removed')\n"
+    )
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom plugins.watershed.steps import command_runs\n"
+        "folder = Path(sys.argv[1])\ncommand_runs.CODE_ROOT = folder\n"
+        "command_runs.CommandRun(['x'], folder / 'run', print, 'ann').run()\n"
+    )
+    printed = tmp_path / "run" / "output.txt"
+    task = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=command_runs.CODE_ROOT)
+    until(lambda: printed.exists() and printed.read_text().endswith("\n"))
+    command = int(printed.read_text())
+    task.kill()
+    task.wait(60)
+    os.kill(command, signal.SIGINT)
+    until(lambda: printed.read_text().endswith("removed\n"))
 
 
 def until(look: Callable[[], object]) -> None:

@@ -10,7 +10,12 @@ from clusters.flow_records import JOURNALED_PREFIX
 from clusters.topic_partition import TopicPartition
 from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision, journal_decision_outcome, submit_decision
-from replicator.sync.group_control_records import GroupResetDecision, close_group_reset, journal_group_reset
+from replicator.sync.group_control_records import (
+    GroupResetDecision,
+    close_group_reset,
+    journal_group_reset,
+    record_group_sync,
+)
 
 AT = 1_795_293_194_904  # 2026-11-21 20:33:14 UTC
 GAP = OperatorDecision(
@@ -50,6 +55,14 @@ def test_orders_and_what_became_of_them_are_told() -> None:
         "2026-11-21 20:33:14  7a  obeyed: orders-1 set from 2533 to 150",
     ]
     assert select_decisions(written(), frozenset({"c-to-d"})) == []
+
+
+def test_who_has_groups_synced_is_told() -> None:
+    journal = Journal()
+    record_group_sync(cast(ControlWriter, journal), "a-to-b", ["web", "billing"], "ann", "shop")
+    [line] = select_decisions(journal.values, frozenset({"a-to-b"}))
+    assert is_unchanged_decision(line)
+    assert render_decision(line).endswith(f"{line['id']}  ann: sync a-to-b billing, web")
 
 
 def test_a_changed_line_is_seen() -> None:

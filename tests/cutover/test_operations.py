@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
+from clusters.errors import Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
@@ -100,6 +101,21 @@ def test_what_has_changed_since_it_was_approved_is_refused() -> None:
             carry_out_approved(now, shown.basis, "ann")
 
 
+def test_a_gap_that_grows_within_what_was_approved_is_accepted(written: list[tuple[str, str, Any]]) -> None:
+    shown = propose_gap_acceptance(scene(EXPIRED), "orders", 0, 40)
+    more = propose_gap_acceptance(scene(replace(EXPIRED, seen={"source": [10, 30]})), "orders", 0, 40)
+    given = iter(carry_out_approved(more, shown.basis, "ann"))
+    assert next(given).startswith("ordered and written to watershed.journal")
+    assert (written[0][2]["lost"], written[0][2]["through"]) == ([10, 30], 41)
+    for now in (
+        propose_gap_acceptance(scene(replace(EXPIRED, seen={"source": [11, 30]})), "orders", 0, 40),
+        propose_gap_acceptance(scene(EXPIRED), "orders", 0, 41),
+        propose_gap_acceptance(scene(EXPIRED), "orders", 0),
+    ):
+        with pytest.raises(OperationRefused, match="not what was shown"):
+            carry_out_approved(now, shown.basis, "ann")
+
+
 @pytest.mark.parametrize(
     ("seen", "says"),
     [
@@ -176,6 +192,52 @@ def test_an_order_to_a_flow_is_kept_with_who_gave_it(
     assert is_unchanged_decision(line)
     assert select_decisions([line], frozenset({str(FLOW.id)})) == [line]
     assert render_decision(line).endswith(f"ann: {order} {FLOW.id}, {before} -> {after}")
+
+
+def test_an_order_is_applied_to_the_record_as_it_is_when_it_is_written(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration retires topics between the look and the order."""
+    records = {str(FLOW.id): FlowRecord(FLOW, "sha256:1", "shop")}
+    monkeypatch.setattr(flow_state, "read_flows", lambda _target: records)
+    monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
+    proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
+    records[str(FLOW.id)] = replace(records[str(FLOW.id)].without(["orders"]), plan_hash="sha256:2")
+    assert len(list(proposal.carry_out("ann"))) == 1
+    _, (_, _, value) = written
+    assert (value["state"], value["retired"], value["plan_hash"]) == ("paused", ["orders"], "sha256:2")
+
+
+@pytest.mark.parametrize("now", [{"state": "stopped"}, {"generation": 2}])
+def test_a_flow_that_was_ordered_otherwise_meanwhile_is_left_alone(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch, now: Any
+) -> None:
+    records = {str(FLOW.id): FlowRecord(FLOW, "sha256:1", "shop")}
+    monkeypatch.setattr(flow_state, "read_flows", lambda _target: records)
+    monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
+    proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
+    records[str(FLOW.id)] = replace(records[str(FLOW.id)], **now)
+    with pytest.raises(OperationRefused, match=r"was changed meanwhile, so nothing was ordered\. Shown: running"):
+        list(proposal.carry_out("ann"))
+    assert written == []
+
+
+def test_evidence_that_cannot_be_read_stops_no_order(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_asked: Any) -> list[Any]:
+        raise Unauthorised("no right to read watershed.status")
+
+    record = FlowRecord(FLOW, "sha256:1", "shop", state="paused")
+    monkeypatch.setattr(flow_state, "read_flows", lambda _target: {str(FLOW.id): record})
+    for name in ("read_partition_statuses", "describe_moved_applications"):
+        monkeypatch.setattr(flow_state, name, fail)
+    proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "resume")
+    assert "not known, how its partitions are: no right to read watershed.status" in proposal.lines
+    [note] = proposal.notes
+    assert note == "not known, whether applications of this flow have moved: no right to read watershed.status"
+    assert list(proposal.carry_out("ann")) == [f"{FLOW.id}: paused -> running"]
+    assert len(written) == 2
 
 
 def test_a_flow_that_is_as_wanted_is_left_alone(

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from plugins.watershed.operators.cutover_steps import find_triggering_user
-from plugins.watershed.operators.operations import encode_evidence, find_approver, name_operator
+from plugins.watershed.operators.operations import AUTO, encode_evidence, name_decider, name_operator, require_approval
 from plugins.watershed.state_folder import find_frozen_plan, locate_task_folder
 from plugins.watershed.steps.command_runs import CommandRun, build_inspection, explain_exit_code
 from topology.text_escaping import escape_controls
@@ -74,19 +74,24 @@ class ShowDrillOperator(CommandOperator):
 
 class DrillOperator(CommandOperator):
     """Rehearses a wave. Its producers and consumers are in the command's process, so it holds its worker slot. What it
-    made is removed, also when the task is ended; `abandon__<name>` does so after a lost worker."""
+    made is removed, also when the task is ended; `abandon__<name>` does so after a lost worker. answer: the task that
+    asked. approval: `auto` where nobody was to be asked."""
 
-    def __init__(self, *, answer: str, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = ("plan", "approval")
+
+    def __init__(self, *, answer: str, approval: str, **kwargs: Any) -> None:
         super().__init__(retries=0, **kwargs)
-        self.answer = answer
+        self.answer, self.approval = answer, approval
 
     def execute(self, context: Any) -> str:
-        """Returns the folder of the evidence."""
+        """Returns the folder of the evidence. Fails where nobody approved."""
         folder, ti = locate_task_folder(context), context["ti"]
         file = str(find_frozen_plan(self.plan).topology)
         arguments = [*build_drill_arguments(context["params"]), "--approve=auto", f"--evidence={folder}", file]
-        user = find_approver(ti.xcom_pull(self.answer)) or find_triggering_user(context)
-        self.run_command(arguments, folder, name_operator(ti.dag_id, user))
+        answer = ti.xcom_pull(self.answer)
+        if self.approval != AUTO:
+            require_approval(answer)
+        self.run_command(arguments, folder, name_decider(context, answer, self.approval))
         return str(folder)
 
 

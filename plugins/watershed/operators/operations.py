@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from plugins.watershed.operators.approval_evidence import escape_markdown
 from plugins.watershed.operators.cutover_steps import find_triggering_user
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _MOST_LETTERS = 30_000  # of an evidence in Airflow's database; the task's log has all
+_MOST_NOTES, _MOST_LETTERS_OF_NOTE = 100, 1_000
 AUTO, MANUAL = "auto", "manual"
 
 
@@ -37,7 +38,8 @@ def add_operation_tasks(dag: DAG, file: TopologyFile, *, family: str, always_ask
         shown = ShowOperationOperator(task_id="show", **told)
         approval = MANUAL if always_asks else "{{ params.approval }}"
         asked = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
-        compiled >> shown >> asked >> CarryOutOperator(task_id="carry_out", evidence="show", answer="approve", **told)
+        done = CarryOutOperator(task_id="carry_out", evidence="show", answer="approve", approval=approval, **told)
+        compiled >> shown >> asked >> done
     return dag
 
 
@@ -64,7 +66,7 @@ class ShowOperationOperator(BaseOperator):
 
 class ApproveOperationOperator(ApprovalOperator):
     """A person decides, with what would be done in view. Nobody is asked where nothing is to be done, or with
-    `approval` = `auto`. evidence: the task whose result is shown."""
+    `approval` = `auto`. evidence: the task whose result is shown. Its result has the `basis` of what was shown."""
 
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "approval")
 
@@ -84,17 +86,30 @@ class ApproveOperationOperator(ApprovalOperator):
         question = str(seen["question"])
         self.subject = question[:1].upper() + question[1:]
         self.body = render_evidence(seen)
-        return super().execute(context)
+        try:
+            return super().execute(context)
+        except TaskAwaitingInput as parked:  # `show` may be done again while the person reads
+            parked.kwargs = {"basis": seen["basis"]}
+            raise
+
+    def execute_complete(self, context: Any, event: dict[str, Any], basis: str | None = None) -> Any:
+        """Fails for a rejection. basis: of what the person saw."""
+        return {**super().execute_complete(context, event), "basis": basis}
 
 
 class CarryOutOperator(BaseOperator):
-    """Does what was shown and approved, or fails where that is not what is there any more."""
+    """Does what was shown and approved, or fails where nobody approved, or that is not what is there any more.
 
-    template_fields: Sequence[str] = ("plan",)
+    evidence, answer: the tasks that showed it and asked. approval: `auto` where nobody was to be asked."""
 
-    def __init__(self, *, plan: str, family: str, file: str, evidence: str, answer: str, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = ("plan", "approval")
+
+    def __init__(
+        self, *, plan: str, family: str, file: str, evidence: str, answer: str, approval: str, **kwargs: Any
+    ) -> None:
         super().__init__(retries=0, **kwargs)  # what was done is not done again: show it, and decide again
-        self.plan, self.family, self.file, self.evidence, self.answer = plan, family, file, evidence, answer
+        self.plan, self.family, self.file, self.evidence = plan, family, file, evidence
+        self.answer, self.approval = answer, approval
 
     def execute(self, context: Any) -> list[str]:
         """Returns a line for each thing that was done. Skipped where nothing is to be done."""
@@ -104,12 +119,14 @@ class CarryOutOperator(BaseOperator):
         seen = ti.xcom_pull(self.evidence)
         if not seen["is_needed"]:
             raise AirflowSkipException("nothing was to be done")
-        actor = name_operator(ti.dag_id, find_approver(ti.xcom_pull(self.answer)) or find_triggering_user(context))
+        answer = ti.xcom_pull(self.answer)
+        approved = seen["basis"] if self.approval == AUTO else require_approval(answer)
+        actor = name_decider(context, answer, self.approval)
         done: list[str] = []
 
         def act() -> None:
             proposal = propose_for_run(self.plan, self.family, self.file, context["params"])
-            for line in carry_out_approved(proposal, seen["basis"], actor):
+            for line in carry_out_approved(proposal, approved, actor):
                 self.log.info("%s", escape_control_lines(line))
                 done.append(escape_control_lines(line))
 
@@ -155,10 +172,28 @@ def name_operator(dag: str, user: str) -> str:
     return f"{user or 'somebody'}, in Airflow ({dag})"
 
 
+def name_decider(context: Any, answer: Any, approval: str) -> str:
+    """Who decided, as the journal has it: who approved; with `approval` = `auto` who triggered the run."""
+    user = find_triggering_user(context) if approval == AUTO else find_approver(answer)
+    return name_operator(context["ti"].dag_id, user)
+
+
 def find_approver(answer: Any) -> str:
-    """Who approved, by the result of the approval; "" where nobody was asked."""
+    """Who approved, by the result of the approval: the name, or the id of a user without one; "" where it has none."""
     user = answer.get("responded_by_user") if isinstance(answer, dict) else None
-    return str((user or {}).get("name") or "")
+    return str((user or {}).get("name") or (user or {}).get("id") or "")
+
+
+def require_approval(answer: Any) -> str:
+    """The basis of what a person approved. Raises AirflowFailException without a person's yes: somebody may mark the
+    task that asks as done, or write another result for it."""
+    told = answer if isinstance(answer, dict) else {}
+    if list(told.get("chosen_options") or ()) != [ApprovalOperator.APPROVE] or not isinstance(told.get("basis"), str):
+        raise AirflowFailException(
+            "nobody approved this, so nothing was done: the task that asks was marked, or has another result than a "
+            "person's Approve. Clear it and the task before it, with all tasks behind them, and decide"
+        )
+    return str(told["basis"])
 
 
 def encode_evidence(
@@ -169,7 +204,14 @@ def encode_evidence(
     if len(text) > _MOST_LETTERS:
         text = f"{text[:_MOST_LETTERS]}\n… the rest is in the log of this task"
     told = [escape_control_lines(note) for note in notes]
+    left, told = told[_MOST_NOTES:], [_cut_note(note) for note in told[:_MOST_NOTES]]
+    if left:
+        told.append(f"{len(left):,} more notes are in the log of the task that shows this")
     return {"question": question, "text": text, "notes": told, "basis": basis, "is_needed": is_needed}
+
+
+def _cut_note(note: str) -> str:
+    return note if len(note) <= _MOST_LETTERS_OF_NOTE else f"{note[:_MOST_LETTERS_OF_NOTE]}…"
 
 
 def render_evidence(seen: dict[str, Any]) -> str:

@@ -62,34 +62,6 @@ class FreezePlanOperator(BaseOperator):
         return plan.hash
 
 
-class ApplyPlanOperator(BaseOperator):
-    """Create control and target topics and write the desired flows, as `topology apply` does."""
-
-    template_fields: Sequence[str] = ("plan",)
-
-    def __init__(self, *, plan: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.plan = plan
-
-    def execute(self, context: Any) -> None:
-        """Logs every change; a second run finds nothing to change."""
-        from clusters.errors import ClusterError
-        from clusters.settings import resolve_connection_settings
-        from replicator.apply import apply_plan
-        from replicator.errors import ReplicatorError
-
-        plan = find_frozen_plan(self.plan).read()
-        try:
-            changes = apply_plan(
-                plan,
-                lambda alias: resolve_connection_settings(plan.cluster(alias)),
-                lambda change: self.log.info("%s: %s %s", change.cluster, change.what, change.name),
-            )
-        except (ClusterError, ReplicatorError) as problem:
-            raise AirflowException(escape_control_lines(str(problem))) from None
-        self.log.info("%d changes", len(changes))
-
-
 class StartFleetsOperator(BaseOperator):
     """Have every fleet of the plan run, as `topology fleet start` does, and see to its supervisor.
 

@@ -1,7 +1,8 @@
 """Commands of the command line that Airflow runs as they are: inspections, which change nothing, and rehearsals.
 
-Each runs as a process of its own, `python -m cli.main …`, without a shell; what it prints is in the task's log and in a
-file of the run's folder. A value from a form is always the value of an option, or behind `--`, and never an option.
+Each runs as a process of its own, `python -m cli.main …`, without a shell. It prints into a file of the run's folder,
+which the task follows into its log: so it outlives a task that is killed, and takes back what it has to. A value from
+a form is always the value of an option, or behind `--`, and never an option.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from plugins.watershed.detached_process import CODE_ROOT, build_clean_environmen
 
 ACTOR_VARIABLE: Final = "WATERSHED_ACTOR"  # cli.actor: in whose name the command acts
 _GRACE_S = 30.0
+_LOOK_S = 0.2  # between two looks at what it has printed
 _MEANINGS = {1: "it found something, or was refused", 2: "it could not be done", 3: "it is incomplete"}
 
 
@@ -114,37 +117,43 @@ def build_inspection(operation: str, file: Path, folder: Path, params: Mapping[s
 
 
 class CommandRun:
-    """One command under way. Its lines go to `say` and to the file `output`."""
+    """One command under way. Its lines are in the file `output.txt` of the folder and go to `say`."""
 
     def __init__(self, arguments: Sequence[str], folder: Path, say: Callable[[str], None], actor: str) -> None:
         self.arguments, self.folder, self.say, self.actor = [*arguments], folder, say, actor
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         """Waits for its end. Returns the exit code."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         environment = build_clean_environment() | {"PYTHONPATH": str(CODE_ROOT), "PYTHONUNBUFFERED": "1"}
-        with (self.folder / "output.txt").open("w", encoding="utf-8") as output:
+        path = self.folder / "output.txt"
+        path.unlink(missing_ok=True)  # the command of a killed task may still write into the former one
+        with path.open("wb") as output:
             os.fchmod(output.fileno(), 0o640)
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 [sys.executable, "-m", "cli.main", *self.arguments],
                 cwd=self.folder,
                 env=environment | {ACTOR_VARIABLE: self.actor},
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=output,
                 stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
                 start_new_session=True,
             )
-            assert self._process.stdout is not None
-            for line in self._process.stdout:
-                output.write(line)
-                self.say(line.rstrip("\n"))
-            return self._process.wait()
+        with path.open("rb") as printed:
+            begun = b""  # a line that has no end yet
+            while True:
+                code = process.poll()
+                *lines, begun = (begun + printed.read()).split(b"\n")
+                for line in lines if code is None or not begun else [*lines, begun]:
+                    self.say(line.decode(errors="replace"))
+                if code is not None:
+                    return code
+                time.sleep(_LOOK_S)
 
     def end(self) -> None:
-        """As Ctrl-C does: it takes back what it has to take back, and ends."""
+        """As Ctrl-C does: it takes back what it has to take back, and ends; also where Airflow kills the task, which it
+        does 5 s after it asked it to end."""
         process = self._process
         if process is None or process.poll() is not None:
             return

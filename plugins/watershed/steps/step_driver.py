@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,8 @@ class StepOrder:
     def of_json(cls, told: dict[str, Any]) -> StepOrder:
         """Reads what `to_json` wrote."""
         choices = RunChoices.of_json(told["choices"]) if "choices" in told else NO_CHOICES
-        return cls(**{**told, "steps": tuple(told["steps"]), "choices": choices})
+        known = {each.name: told[each.name] for each in fields(cls) if each.name in told}  # a release may drop one
+        return cls(**{**known, "steps": tuple(told["steps"]), "choices": choices})
 
     @property
     def journal_run(self) -> str:
@@ -170,7 +171,10 @@ class WaitBudget:
         self.stop = threading.Event()
 
     def begin_step(self, least: float = 0.0) -> None:
-        """Every step may wait for as long as the one before it, and for `least` seconds."""
+        """Every step may wait for as long as the one before it, and for `least` seconds. Raises StillWaiting where
+        nobody waits for it any more."""
+        if self.stop.is_set():
+            raise StillWaiting
         self.left = None if self.seconds is None else max(self.seconds, least)
 
     def sleep(self, seconds: float) -> None:
@@ -214,7 +218,7 @@ def run_steps(
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
         if event.kind in ("begin", "seen"):
-            keep_progress(order, event)
+            keep_progress(order, event, log)
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
@@ -254,12 +258,14 @@ def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -
     return ask(request)
 
 
-def keep_progress(order: StepOrder, event: RunEvent) -> None:
-    """Keeps what a step said last, for whoever watches the run: the journal has only how it ended."""
-    write_json_file(
-        _locate_progress(order.dag, order.run, order.wave),
-        {"step": event.step, "text": escape_control_lines(event.text), "at_ms": int(time.time() * 1000)},
-    )
+def keep_progress(order: StepOrder, event: RunEvent, log: Any) -> None:
+    """Keeps what a step said last, for whoever watches the run: the journal has only how it ended. A full disk, or a
+    folder of another user, is said in the log and ends no step."""
+    document = {"step": event.step, "text": escape_control_lines(event.text), "at_ms": int(time.time() * 1000)}
+    try:
+        write_json_file(_locate_progress(order.dag, order.run, order.wave), document)
+    except OSError as problem:
+        log.warning("the page cannot show how far %s is: %s", event.step, problem)
 
 
 def read_progress(dag: str, run: str, wave: str) -> dict[str, Any] | None:

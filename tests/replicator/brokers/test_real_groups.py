@@ -381,6 +381,8 @@ def test_the_command_line_shows_carries_and_orders(copied, topic_name, tmp_path)
     [told] = [each for each in find_sync_differences(plan_of(path), settings.__getitem__) if each.kind == "group"]
     assert (told.name, told.field, told.live, told.wanted) == (topic_name, f"{topic}-0", None, str(wanted))
     assert f"{topic_name} (classic): carried; Empty at onprem" in run("sync")
+    lines = [record.value or {} for record in read_control_log(settings["cloud"], FLOWS_TOPIC)]
+    assert [each["kind"] for each in lines if each.get("groups") == [topic_name]] == ["sync"]  # with who ordered it
     assert numbers() == ("equal", wanted, wanted, 0, 0)
     commit(settings["onprem"], topic_name, topic, 0)
     assert "went back at the source" in run("sync", code=1)

@@ -20,7 +20,7 @@ _FINDINGS = 5
 _LONG = 400
 _LARGEST = 16 * 1024 * 1024  # bytes of a summary
 _COUNTABLE = 2**53 - 1
-_LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
+LONGEST_FOLDER_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 
 
 def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[_Row]:
@@ -29,7 +29,7 @@ def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[_Row]:
     A run is told by the name of its folder, which the route of reports takes as well as its id.
     """
     found = []
-    if len(make_file_name(run).encode()) > _LONGEST_NAME:
+    if len(make_file_name(run).encode()) > LONGEST_FOLDER_NAME:
         return []  # no folder is called so
     for dag in dags:
         folder = locate_state_folder() / "runs" / require_folder_name(dag)

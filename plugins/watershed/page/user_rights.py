@@ -19,14 +19,61 @@ from fastapi import HTTPException, Request
 
 from plugins.watershed.state_folder import make_file_name
 
-# what a DAG does with a topology, in the order of the buttons; the words are the button's
-_DAGS = {
-    "replicate": "Start replication",
-    "verify": "Prove",
-    "migrate": "Migrate",
-    "rollback": "Roll back",
-    "failover": "Fail over",
-    "failback": "Fail back",
+
+@dataclass(frozen=True, slots=True)
+class DagAction:
+    """A button: its words, and what a person is told who presses it. danger: it moves applications back or without
+    their source, and stands apart from the others."""
+
+    words: str
+    does: str
+    danger: bool = False
+
+
+# By what a DAG does with a topology, in the order of the buttons.
+DAG_ACTIONS = {
+    "replicate": DagAction(
+        "Start replication",
+        "The file is compiled. Missing topics are created on the target clusters, the flows are written down there, "
+        "and workers start to copy. Applications go on as they are. What runs already is not started twice.",
+    ),
+    "fleet": DagAction(
+        "Workers",
+        "The workers of one target cluster are scaled, restarted one by one, stopped, or started again where they "
+        "died. Copying goes on while they are scaled or restarted. While they are stopped, nothing is copied.",
+    ),
+    "verify": DagAction(
+        "Prove",
+        "Both sides of every flow are read again and compared record by record. Nothing is changed; reading takes "
+        "bandwidth of both clusters.",
+    ),
+    "operate": DagAction(
+        "Operate",
+        "One operation on the running system, which the form names. Its evidence is shown before it is approved.",
+    ),
+    "migrate": DagAction(
+        "Migrate",
+        "The applications of the chosen waves move to the target cluster. Their producers stand still from the fence "
+        "to the switch. Before the point of no return, whatever fails is taken back by itself.",
+    ),
+    "rollback": DagAction(
+        "Roll back",
+        "The applications of the chosen waves go back to the source cluster, with all that was written since. Their "
+        "producers stand still meanwhile.",
+        danger=True,
+    ),
+    "failover": DagAction(
+        "Fail over",
+        "The target cluster becomes the primary WITHOUT the source. Records that were never copied are missing there; "
+        "they are counted, and a person accepts them first. This is for a source that is gone.",
+        danger=True,
+    ),
+    "failback": DagAction(
+        "Fail back",
+        "The applications return to the old primary after a failover. Records that only the old primary has are listed "
+        "first, and are never merged.",
+        danger=True,
+    ),
 }
 _MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
 DAGS_WITH_PROOFS = ("verify", *_MOVES, "after_cutover")
@@ -64,10 +111,14 @@ class UserRights:
         """Ids of the DAGs of these kinds whose runs the user may read."""
         return [build_dag_id(each, self.topology) for each in what if self.can_see_runs(each)]
 
+    def dags_with_runs(self) -> list[str]:
+        """Ids of all DAGs of the topology that Airflow has parsed, and whose runs the user may read."""
+        return self.readable(what for what in self.dags if self.can_see_runs(what))
+
     def actions(self) -> list[dict[str, Any]]:
         """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
         found = []
-        for what, words in _DAGS.items():
+        for what, action in DAG_ACTIONS.items():
             known = self.dags.get(what)
             if known is None or known.stale or not self.can_see_runs(what):
                 continue
@@ -76,7 +127,9 @@ class UserRights:
             found.append(
                 {
                     "what": what,
-                    "words": words,
+                    "words": action.words,
+                    "does": action.does,
+                    "danger": action.danger,
                     "dag": known.id,
                     "paused": known.paused,
                     "allowed": allowed,
@@ -99,7 +152,7 @@ class UserRights:
 
 def find_user_rights(user: Any, topologies: Sequence[str]) -> dict[str, UserRights]:
     """By topology, with one question to Airflow's database."""
-    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*_DAGS, "after_cutover")}
+    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*DAG_ACTIONS, "after_cutover")}
     found = {name: UserRights(user, name, {}) for name in topologies}
     for known in _known(list(ids)):
         name, what = ids[known.id]

@@ -56,7 +56,8 @@ def test_what_a_run_would_do_is_for_whoever_may_see_its_runs(page: TestClient, m
 def test_every_button_says_what_it_does_and_which_are_dangerous(page: TestClient) -> None:
     actions = {each["what"]: each for each in asked(page, "flows", topology="shop")["actions"]}
     assert all(len(each["does"]) > 40 for each in actions.values())
-    assert {what for what, each in actions.items() if each["danger"]} == {"rollback", "failover", "failback"}
+    dangerous = {"decide", "rollback", "failover", "failback", "abandon"}
+    assert {what for what, each in actions.items() if each["danger"]} == dangerous
 
 
 # -- what Airflow knows of runs ---------------------------------------------------------------------------------

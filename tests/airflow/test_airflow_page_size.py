@@ -180,6 +180,26 @@ def test_groups_are_listed_with_what_holds_them_up(tmp_path: Path) -> None:
     assert build_groups_page(plan, everywhere(plan, seen(plan, {}, topology="other")))["count"] == 0
 
 
+def test_workers_that_are_wanted_and_those_that_report(tmp_path: Path) -> None:
+    plan = page_world.plan_in(tmp_path, page_world.one(ADDRESS))
+    running = {("shop", "cloud"): {"state": "running"}}
+
+    def told(**changes: Any) -> dict[str, Any]:
+        snapshot = replace(seen(plan, changes.pop("states", {})), **({"fleets": running} | changes))
+        [fleet] = build_fleets_view(plan, everywhere(plan, snapshot), NOW)["fleets"]
+        return dict(fleet)
+
+    fleet = told()
+    assert (fleet["present"], fleet["wanted"], fleet["level"], fleet["desired"]) == (1, 1, "ok", "running")
+    assert [(worker["name"], worker["partitions"]) for worker in fleet["workers"]] == [("worker-0", 2)]
+    assert told(states={"onprem-to-cloud": "silent"})["level"] == "bad"
+    assert told(fleets={("shop", "cloud"): {"state": "stopped"}})["level"] == "idle"
+    assert told(fleets={})["desired"] == "unknown"
+    ordered = told(fleets={("shop", "cloud"): {"state": "running", "workers": 4, "placement": "external"}})
+    assert (ordered["wanted"], ordered["level"], ordered["placement"]) == (4, "warn", "external")
+    assert told(complete=False)["says"].startswith("Nothing is known yet")
+
+
 # -- charts -----------------------------------------------------------------------------------------------------
 
 

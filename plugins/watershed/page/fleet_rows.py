@@ -1,7 +1,7 @@
 """The page's fleet panel: for each target cluster the workers that are wanted, and those that report.
 
-A fleet's desired state is its record in `watershed.flows`; who serves what is in the workers' own reports. `wanted` is
-the highest number that a flow of the file asks for, as `replicate__<name>` starts them.
+A fleet's desired state is its record in `watershed.flows`; who serves what is in the workers' own reports. Where the
+record names no number, `wanted` is the highest that a flow of the file asks for, as `replicate__<name>` starts them.
 """
 
 from __future__ import annotations
@@ -77,11 +77,13 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
         FleetWorkerRow(name, counts[name], max(0, int(now * 1000) - at_ms[name])) for name in sorted(counts) if name
     ]
     desired = str(record.get("state") or "unknown")
-    wanted = max(flow.workers for flow in flows)
+    ordered = record.get("workers")
+    wanted = ordered if isinstance(ordered, int) and not isinstance(ordered, bool) else max(f.workers for f in flows)
     level, says = _judge(desired, wanted, len(workers), len(reports) - len(heard), snapshot)
     return FleetRow(
         target=target,
-        engine=" and ".join(sorted({flow.engine for flow in flows})),
+        engine=_text(record.get("engine")) or " and ".join(sorted({flow.engine for flow in flows})),
+        placement=_text(record.get("placement")),
         desired=desired,
         wanted=wanted,
         present=len(workers),
@@ -91,6 +93,10 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
         workers=tuple(workers[:_WORKERS]),
         more_workers=max(0, len(workers) - _WORKERS),
     )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _judge(desired: str, wanted: int, present: int, unserved: int, snapshot: ClusterSnapshot) -> tuple[str, str]:

@@ -47,14 +47,30 @@ DAG_ACTIONS = {
         "Both sides of every flow are read again and compared record by record. Nothing is changed; reading takes "
         "bandwidth of both clusters.",
     ),
+    "inspect": DagAction(
+        "Inspect",
+        "A command that changes nothing, which the form names: a scan, a report, a plan. Its result is in the run.",
+    ),
     "operate": DagAction(
         "Operate",
-        "One operation on the running system, which the form names. Its evidence is shown before it is approved.",
+        "A flow is paused, resumed, stopped or restarted, or translated positions of its groups are committed. The run "
+        "shows first what would be done, and a person approves it.",
+    ),
+    "drill": DagAction(
+        "Rehearse",
+        "A wave is moved and taken back on copies of its topics, with producers and consumers of its own. No "
+        "application moves; the real topics are only read.",
     ),
     "migrate": DagAction(
         "Migrate",
         "The applications of the chosen waves move to the target cluster. Their producers stand still from the fence "
         "to the switch. Before the point of no return, whatever fails is taken back by itself.",
+    ),
+    "decide": DagAction(
+        "Decide",
+        "A decision that stays: records that are given up, a topic that is copied again, a group that is set back. The "
+        "run names offsets and records first, and a person approves them.",
+        danger=True,
     ),
     "rollback": DagAction(
         "Roll back",
@@ -72,6 +88,12 @@ DAG_ACTIONS = {
         "Fail back",
         "The applications return to the old primary after a failover. Records that only the old primary has are listed "
         "first, and are never merged.",
+        danger=True,
+    ),
+    "abandon": DagAction(
+        "Give up a run",
+        "The unfinished run is taken back, whoever began it, after a person has approved it. Behind its point of no "
+        "return nothing is taken back; then roll back.",
         danger=True,
     ),
 }

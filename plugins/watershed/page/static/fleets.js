@@ -8,9 +8,10 @@ const MARK = { ok: "running", warn: "silent", bad: "refused", idle: "stopped" };
 const ACTIONS = [
   ["scale", "Scale …", false],
   ["restart", "Restart one by one …", false],
-  ["heal", "Start what died …", false],
+  ["heal", "Heal …", false],
   ["stop", "Stop …", true],
 ];
+const STOPPED = [["start", "Start …", false], ["scale", "Scale …", false]];
 
 export function fleetsView(told) {
   const dag = told.actions.find((each) => each.what === "fleet");
@@ -42,7 +43,7 @@ function fleet(each, dag) {
           each.more_workers ? h("p.soft", {}, `and ${plural(each.more_workers, "worker")} more`) : null)
       : null,
     dag && dag.allowed
-      ? h("p.buttons", {}, ACTIONS.map(([action, label, danger]) => h("button", {
+      ? h("p.buttons", {}, (each.desired === "stopped" ? STOPPED : ACTIONS).map(([action, label, danger]) => h("button", {
           class: danger ? "danger" : null, "data-act": "start", "data-dag": dag.dag,
           "data-preset": JSON.stringify({ action, target: each.target }), "aria-label": `${label.replace(" …", "")}: workers for ${each.target}`,
         }, label)))

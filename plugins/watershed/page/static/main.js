@@ -20,7 +20,7 @@ const LISTS = ["flows", "topics", "groups"]; // those with a filter and pages
 const TOAST_MS = 10000;
 // What stands in the address: with it a view opens again as it was. first, part: numbers of the first row of a page.
 const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "only", "first", "part", "partOnly"];
-const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs", fleet: "fleets", operate: "flows" };
+const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs", fleet: "fleets", supervise: "fleets", operate: "flows", decide: "flows", inspect: "flows", drill: "migrations", abandon: "migrations" };
 const $ = (id) => document.getElementById(id);
 
 const query = new URLSearchParams(location.search);

@@ -64,8 +64,10 @@ export const answer = (dag, run, task, index, option) =>
 export function outerHash(hash) {
   try {
     if (window.parent === window || window.parent.location.origin !== location.origin) return "";
-    if (hash !== undefined) window.parent.history.replaceState(window.parent.history.state, "", hash);
-    return window.parent.location.hash;
+    const { location: outer, history } = window.parent;
+    // Not the # alone: Airflow's page has a base of its own, and it would lead there.
+    if (hash !== undefined) history.replaceState(history.state, "", `${outer.pathname}${outer.search}${hash}`);
+    return outer.hash;
   } catch {
     return ""; // inside a page of another origin
   }

@@ -56,14 +56,13 @@ function fromAddress() {
 }
 
 // Goes to another place, and remembers it in the address: of this frame, and of the page around it, which survives a
-// reload. A list begins at its start again unless it says where.
-function go(change) {
+// reload. A list begins at its start again unless it says where. how: `replaceState` while somebody types.
+function go(change, how = "pushState") {
   const other = ["view", "only", "pair", "topology"].some((key) => key in change);
   Object.assign(state, other ? { first: 0 } : {}, "flow" in change ? { part: 0, partOnly: "" } : {}, change);
   const at = new URLSearchParams();
   for (const key of PLACES) if (state[key] && !(tab && key === "topology")) at.set(key, state[key]);
-  const typing = "only" in change || "partOnly" in change;
-  history[typing ? "replaceState" : "pushState"](null, "", `#${at}`);
+  history[how](null, "", `#${at}`);
   airflow.outerHash(`#${at}`);
   return tick();
 }
@@ -291,7 +290,7 @@ document.addEventListener("input", (event) => {
   const text = event.target.value?.trim();
   if (event.target.id !== "only" && event.target.id !== "part-only") return;
   clearTimeout(typed);
-  typed = setTimeout(() => go(event.target.id === "only" ? { only: text, pair: "" } : { partOnly: text, part: 0 }), 250);
+  typed = setTimeout(() => go(event.target.id === "only" ? { only: text, pair: "" } : { partOnly: text, part: 0 }, "replaceState"), 250);
 });
 document.addEventListener("change", (event) => {
   if (event.target.id === "topology") {

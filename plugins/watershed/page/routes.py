@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
     from plugins.watershed.page.user_rights import UserRights
     from topology.plan import Plan
@@ -271,7 +273,7 @@ def build_page_app() -> Any:
 _Told = Callable[[dict[str, Any]], Any]
 
 
-def _add_list_routes(app: Any, page: ReplicationPage, told: _Told) -> None:
+def _add_list_routes(app: FastAPI, page: ReplicationPage, told: _Told) -> None:
     """Topologies, flows, topics, groups and fleets."""
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends
@@ -313,7 +315,7 @@ def _add_list_routes(app: Any, page: ReplicationPage, told: _Told) -> None:
         return told(page.fleets(user, topology))
 
 
-def _add_run_routes(app: Any, page: ReplicationPage, told: _Told) -> None:
+def _add_run_routes(app: FastAPI, page: ReplicationPage, told: _Told) -> None:
     """What runs would do and did."""
     from airflow.api_fastapi.core_api.security import get_user
     from fastapi import Depends

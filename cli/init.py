@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,11 +44,22 @@ def init(
     known = _collect_clusters(clusters, _read(inventory))
     one, other = _choose(known, source, target)
     text = render_starter_file(name, owner, one, other)
+    _require_right_values(text)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_output_files({output: text})
-        click.echo(f"{output} is written. Next: topology lint {output}", err=True)
+        click.echo(f"{output} is written. Next: topology lint {shlex.quote(str(output))}", err=True)
+
+
+def _require_right_values(text: str) -> None:
+    """Refuses a name, alias or address that the language does not take. Raises UsageError."""
+    from topology.lint import lint_topology
+    from topology.loader import parse_topology
+
+    wrong = next((each for each in lint_topology(parse_topology(text)).findings if each.rule == "SYN011"), None)
+    if wrong is not None:
+        raise click.UsageError(f"{wrong.message}. Nothing was written")
 
 
 def _read(path: Path | None) -> Inventory | None:

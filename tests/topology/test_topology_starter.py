@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,10 +11,11 @@ from click.testing import CliRunner
 
 from cli.graph import graph
 from cli.init import init
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from topology.inventory import Inventory, InventoryCluster, InventoryGroup, InventoryTopic
 from topology.inventory_json import encode_inventory
 from topology.lint import lint_topology
 from topology.loader import parse_topology
+from topology.rules.mig.mig830_unknown_group import has_hidden_groups
 from topology.starter_file import MAX_LISTED_TOPICS, StarterCluster, render_starter_file
 
 TWO = (
@@ -73,6 +75,9 @@ def test_too_many_topics_are_not_listed() -> None:
     [
         (("x",), "two clusters are needed"),
         (("x", "--cluster", "onprem"), "write ALIAS=HOST:PORT"),
+        (("Orders", *TWO), "expected a name of `a-z0-9-`"),
+        (("x", *TWO[:3], "clo\nud=c1:9092"), "expected an alias"),
+        (("x", *TWO[:3], "cloud=c1"), "the port is missing"),
         (("x", *TWO, "--source", "nowhere"), "known are: onprem, cloud"),
         (("x", *TWO, "--source", "cloud", "--target", "cloud"), "two clusters are needed"),
     ],
@@ -87,6 +92,8 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     file = tmp_path / "orders.yaml"
     assert CliRunner().invoke(init, ["orders", *TWO, "-o", str(file)]).exit_code == 0
     written = file.read_text()
+    spaced = CliRunner().invoke(init, ["orders", *TWO, "-o", str(tmp_path / "my orders.yaml")])
+    assert "my orders.yaml'\n" in spaced.stderr, "the next command can be copied"
     again = CliRunner().invoke(init, ["other", *TWO, "-o", str(file)])
     assert (again.exit_code, file.read_text()) == (2, written)
 
@@ -104,3 +111,18 @@ def test_a_picture_is_drawn_as_its_file_is_called(tmp_path: Path) -> None:
     assert said.exit_code == 0
     assert "digraph" in (tmp_path / "b.svg").read_text()
     assert CliRunner().invoke(graph, [str(file), "-o", str(tmp_path)]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("gap", "told"),
+    [
+        ("", True),
+        ("topic configs: they need DESCRIBE_CONFIGS", True),
+        ("sizes of what broker 2 leads, and groups it coordinates: no answer", False),
+    ],
+)
+def test_a_group_is_unknown_only_where_all_groups_were_seen(gap: str, told: bool) -> None:
+    """A broker that did not answer may coordinate it."""
+    seen = replace(cluster("a"), groups=MappingProxyType({"billing": InventoryGroup("billing", "Empty")}))
+    assert has_hidden_groups(replace(seen, not_seen=(gap,) if gap else ())) is not told
+    assert has_hidden_groups(replace(seen, groups=MappingProxyType({}), not_seen=(gap,))) is True

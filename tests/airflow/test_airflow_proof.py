@@ -357,3 +357,7 @@ def test_evidence_is_for_whoever_may_read_runs_of_its_dag(state: Path, allowed: 
     assert ask("evidence.html", "verify__secret").status_code == 403
     for file, wave in (("other.txt", "first"), ("evidence.html", "second"), ("evidence.html", "../../../x")):
         assert ask(file, wave=wave).status_code == 404
+    for too_long in ({"wave": "w" * 300}, {"run_id": "r" * 300}):  # no file system takes such a folder
+        assert ask("evidence.html", **too_long).status_code == 404
+    assert get(allowed, run_id="r" * 300).status_code == 200
+    assert get(allowed, task_id="t" * 300, download="report.html").status_code == 404

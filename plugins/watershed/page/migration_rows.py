@@ -81,7 +81,15 @@ def _build_migration_run_row(entries: Sequence[JournalEntry]) -> _Row:
         "strategy": first.observation.get("strategy"),
         "step": None if ended else _current(entries),
         "plan": first.plan_hash,
+        "sealed_root": _find_sealed_root(entries),
     }
+
+
+def _find_sealed_root(entries: Sequence[JournalEntry]) -> str | None:
+    """The journal's root when the run's evidence was sealed; None where it was not, or the step was refused."""
+    outcomes = (find_step_outcome(entries, name) for name in ("seal", "seal_failover"))
+    roots = (found[0].get("root") for found in outcomes if found is not None and found[1] is None)
+    return next((str(root) for root in roots if root), None)
 
 
 def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _PlanOf) -> _Row:

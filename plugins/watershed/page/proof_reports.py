@@ -24,6 +24,7 @@ from plugins.watershed.steps.standby_proof import is_standby_attempt
 PROOF_REPORT_FILE = "report.html"
 PROOF_SUMMARY_FILE = "summary.json"
 EVIDENCE_FILES = ("evidence.html", "evidence.json")
+LONGEST_FOLDER_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 _PROOF_MODULE = "spark.verify"
 _LINES = 12  # of a running proof's log
 _HEADERS = {
@@ -55,6 +56,8 @@ def serve_proof_report(dag_id: str, run_id: str, task_id: str = "", download: st
 def serve_run_evidence(dag_id: str, run_id: str, wave: str, file: str, download: bool = False) -> Any:
     """A file of the evidence that a wave's run left. Raises 404 for what is not there."""
     if file not in EVIDENCE_FILES:
+        raise _missing()
+    if not can_be_folder(run_id) or not can_be_folder(wave):
         raise _missing()
     path = locate_run_folder(dag_id, run_id) / "evidence" / make_file_name(wave) / file
     return _send(path, f"{make_file_name(run_id)}.{make_file_name(wave)}.{file}", as_download=download)
@@ -99,12 +102,19 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
 
 def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
     """Folders of the tasks of one run that proved something, the oldest first."""
+    if not can_be_folder(run_id) or not can_be_folder(task_id):
+        return []
     run = locate_run_folder(dag_id, run_id)
     found = [run / make_file_name(task_id)] if task_id else list(run.glob("*"))
     tried = [
         (task.stat().st_mtime_ns, task) for task in found if any(map(is_proof_attempt, list_unlinked_attempts(task)))
     ]
     return [task for _, task in sorted(tried)]
+
+
+def can_be_folder(name: str) -> bool:
+    """Whether a file system takes the folder that is called after this run, wave or task."""
+    return len(make_file_name(name).encode()) <= LONGEST_FOLDER_NAME
 
 
 def list_unlinked_attempts(task: Path) -> list[DetachedProcess]:

@@ -1,7 +1,8 @@
-"""What a step that waits sees at the moment: one small file in the step's folder, replaced with every message.
+"""What a step said last: one small file for each wave of a DAG run, replaced with every message.
 
 A step logs what it waits for, but its log ends where the task is deferred, and the journal holds what was decided, not
-what was seen on the way. The page shows the newest message beside the step, wherever the step waits.
+what was seen on the way. The page shows the newest message beside the step, wherever the step waits, and whether it has
+a task of its own or shares a stage with others: the file is the wave's, and names the step.
 """
 
 from __future__ import annotations
@@ -12,24 +13,30 @@ from pathlib import Path
 from typing import Any
 
 from clusters.private_files import read_private_file
-from plugins.watershed.state_folder import write_json_file
+from plugins.watershed.state_folder import locate_run_folder, make_file_name, write_json_file
+from topology.text_escaping import escape_control_lines
 
-_FILE = "live.json"
 _LARGEST = 64 * 1024  # bytes that a reader takes
 _MOST_CHARS = 2_000
 
 
-def keep_live_message(folder: Path, text: str) -> None:
-    """Replaces the message of the step with this folder. Raises OSError."""
-    write_json_file(folder / _FILE, {"text": text[:_MOST_CHARS], "at_ms": int(time.time() * 1000)})
+def keep_live_message(dag: str, run: str, wave: str, step: str, text: str) -> None:
+    """Replaces the message of the wave. dag, run: as Airflow calls them. Raises OSError."""
+    told = {"step": step, "text": escape_control_lines(text)[:_MOST_CHARS], "at_ms": int(time.time() * 1000)}
+    write_json_file(_locate(dag, run, wave), told)
 
 
-def read_live_message(folder: Path) -> dict[str, Any] | None:
-    """`text` and `at_ms` (since 1970) of the newest message; None where there is none, or it cannot be read."""
+def read_live_message(dag: str, run: str, wave: str) -> dict[str, Any] | None:
+    """`step`, `text` (the numbers of a gate) and `at_ms` (since 1970) of the newest message; None where there is none,
+    or it cannot be read. run: as Airflow calls it, or as its folder is called."""
     try:
-        told = json.loads(read_private_file(folder / _FILE, _LARGEST))
-        text, at_ms = told["text"], told["at_ms"]
+        told = json.loads(read_private_file(_locate(dag, run, wave), _LARGEST))
+        step, text, at_ms = told["step"], told["text"], told["at_ms"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    is_message = isinstance(text, str) and isinstance(at_ms, int)
-    return {"text": text[:_MOST_CHARS], "at_ms": at_ms} if is_message else None
+    is_message = isinstance(step, str) and isinstance(text, str) and isinstance(at_ms, int)
+    return {"step": step, "text": text[:_MOST_CHARS], "at_ms": at_ms} if is_message else None
+
+
+def _locate(dag: str, run: str, wave: str) -> Path:
+    return locate_run_folder(dag, run) / make_file_name(f"{wave}.now.json")

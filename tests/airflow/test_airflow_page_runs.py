@@ -4,7 +4,9 @@ first step, who is waited for, and what they left in the state folder."""
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from cutover.driver import RunEvent
+from cutover.observations import ProofOutcome
 from plugins.watershed.page import routes
 from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
 from plugins.watershed.page.run_files import list_run_evidence, read_step_progress
 from plugins.watershed.state_folder import locate_run_folder
+from plugins.watershed.steps import step_driver
 from plugins.watershed.steps.live_messages import keep_live_message, read_live_message
+from plugins.watershed.steps.step_driver import StepOrder
 from tests.airflow.page_world import Manager, asked, proof_in
 from tests.airflow.test_airflow_page_migrations import journaled, run
 from tests.cutover.fake_log import FakeLog
@@ -44,6 +50,7 @@ def test_the_form_says_what_the_dry_run_of_the_command_says(page: TestClient) ->
     both = asked(page, "preview", topology="shop", what="migrate")["waves"]
     assert [each["wave"] for each in both] == ["orders", "invoices"]
     assert asked(page, "preview", topology="shop", what="verify")["waves"] == []
+    assert told["plan"].startswith("sha256:"), "the form starts the run with it: a changed file is refused"
 
 
 def test_what_a_run_would_do_is_for_whoever_may_see_its_runs(page: TestClient, manager: Manager) -> None:
@@ -92,16 +99,16 @@ def airflow_runs(airflow_database: None) -> Iterator[Any]:
     forget()
 
 
-def _write_run(name: str, state: str, tasks: dict[str, str], *, hours_ago: float = 0, **conf: Any) -> None:
+def _write_run(
+    name: str, state: str, tasks: dict[str, str], *, hours_ago: float = 0, how: str = "manual", **conf: Any
+) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from airflow.utils.types import DagRunType
     from sqlalchemy import insert
 
     at = datetime.now(UTC) - timedelta(hours=hours_ago)
-    run = DagRun(
-        dag_id="migrate__alone", run_id=name, run_type=DagRunType.MANUAL, conf=conf, queued_at=at, run_after=at
-    )
+    run = DagRun(dag_id="migrate__alone", run_id=name, run_type=DagRunType(how), conf=conf, queued_at=at, run_after=at)
     run.triggering_user_name = "ops"
     run._state = state
     run.start_date, run.end_date = at, None if state in ("running", "queued") else at
@@ -130,6 +137,23 @@ def test_a_run_that_failed_before_its_first_step_is_told_with_its_task_and_its_u
     assert (list_recent_runs([]), list_open_questions([])) == ([], [])
 
 
+def test_what_a_schedule_does_pushes_nothing_out(airflow_runs: Any) -> None:
+    """A supervisor and a proof that run every few seconds, beside a migration of yesterday that still goes on."""
+    airflow_runs("moves", "running", {}, hours_ago=50)
+    airflow_runs("tried", "success", {}, hours_ago=3, dry_run=True)
+    airflow_runs("broke", "failed", {"orders.begin": "failed"}, hours_ago=2)
+    airflow_runs("heals", "running", {}, how="scheduled")
+    airflow_runs("gone", "failed", {}, hours_ago=200)
+    for number in range(100):
+        airflow_runs(f"scheduled-{number}", "success", {}, how="scheduled")
+    assert [each["run"] for each in list_recent_runs(["migrate__alone"])] == ["moves", "heals", "broke", "tried"]
+    for number in range(40):
+        airflow_runs(f"by-hand-{number}", "success", {})
+    found = [each["run"] for each in list_recent_runs(["migrate__alone"])]
+    assert found[:3] == ["moves", "heals", "broke"]
+    assert len(found) == 2 + 10, "so many runs of one DAG that have ended"
+
+
 def test_a_person_is_awaited_while_nobody_has_answered(airflow_runs: Any) -> None:
     from airflow.models.hitl import HITLDetail
     from airflow.models.taskinstance import TaskInstance
@@ -153,48 +177,99 @@ def test_a_person_is_awaited_while_nobody_has_answered(airflow_runs: Any) -> Non
 def test_runs_and_questions_are_asked_for_dags_that_the_user_may_read(
     page: TestClient, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[list[str]] = []
-    monkeypatch.setattr("plugins.watershed.page.airflow_runs.list_recent_runs", lambda dags: seen.append(dags) or [])
-    monkeypatch.setattr("plugins.watershed.page.airflow_runs.list_open_questions", lambda dags: seen.append(dags) or [])
+    """Questions as Airflow guards them; and Airflow's tables once for a moment, for all who may read the same DAGs."""
+    runs: list[tuple[str, ...]] = []
+    questions: list[tuple[str, ...]] = []
+    monkeypatch.setattr("plugins.watershed.page.airflow_runs.list_recent_runs", lambda dags: runs.append(dags) or [])
+    name = "plugins.watershed.page.airflow_runs.list_open_questions"
+    monkeypatch.setattr(name, lambda dags: questions.append(dags) or [])
+    monkeypatch.setattr(routes, "_REREAD_RUNS_S", 600.0)
     manager.hidden = {"rollback__shop", "after_cutover__shop"}
+    for _ in range(3):
+        asked(page, "flows", topology="shop")
+    assert len(runs) == len(questions) == 1
+    assert runs[0] == questions[0]
+    assert {"migrate__shop", "supervise__shop"} <= set(runs[0])
+    assert not {"rollback__shop", "after_cutover__shop"} & set(runs[0])
+    manager.without = {"HITL_DETAIL"}
     asked(page, "flows", topology="shop")
-    assert seen[0] == seen[1]
-    assert "migrate__shop" in seen[0]
-    assert not {"rollback__shop", "after_cutover__shop"} & set(seen[0])
+    assert (runs[1], questions[1]) == (runs[0], ())
 
 
 # -- what a run left in the state folder ------------------------------------------------------------------------
 
 
-def test_a_step_that_waits_says_what_it_sees(state: Path) -> None:
-    folder = locate_run_folder("migrate__shop", RUN) / "orders.lag_gate"
-    assert read_step_progress("migrate__shop", RUN, "orders", "lag_gate") is None
-    keep_live_message(folder, "lag 4,120 records")
-    told = read_step_progress("migrate__shop", RUN, "orders", "lag_gate")
+def an_order(kind: str, *steps: str) -> StepOrder:
+    """As the operators of a DAG make it: one task that does these steps."""
+    wave = "everything" if kind in ("failover", "failback") else "orders"
+    return StepOrder("sha256:1", wave, steps, f"{kind}__shop", RUN, kind)  # type: ignore[arg-type]
+
+
+def sees(kind: str, step: str) -> Any:
+    """What the page says of a step of wave `orders`, as its run is called in the journal."""
+    return read_step_progress(f"{kind}__shop", RUN, kind, "orders", step)
+
+
+@pytest.mark.parametrize("kind", ["migrate", "rollback", "failover", "failback"])
+def test_a_step_that_waits_says_what_it_sees_alone_and_in_a_stage(state: Path, kind: str) -> None:
+    assert sees(kind, "lag_gate") is None
+    for order in (an_order(kind, "lag_gate"), an_order(kind, "preflight", "lag_gate", "history_proof")):
+        step_driver._keep_live(order, RunEvent(1, "r", "lag_gate", "seen", f"lag {len(order.steps)}"), None)
+        assert sees(kind, "lag_gate")["text"] == f"lag {len(order.steps)}"
+    step_driver._keep_live(order, RunEvent(2, "r", "lag_gate", "outcome", "done"), None)
+    assert sees(kind, "lag_gate")["text"] == "lag 3"
+    assert sees(kind, "preflight") is None, "it is another step that sees this"
+
+
+def test_a_message_that_cannot_be_kept_or_read_stops_no_step(state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keep_live_message("migrate__shop", RUN, "orders", "lag_gate", "lag 12\x1b[2J" + "x" * 9_000)
+    told = read_live_message("migrate__shop", RUN, "orders")
     assert told is not None
-    assert told["text"] == "lag 4,120 records"
-    keep_live_message(folder, "lag 12 records" + "x" * 9_000)
-    assert len(read_live_message(folder)["text"]) == 2_000  # type: ignore[index]
-    for forged in ("{}", "[]", '{"text": 1, "at_ms": 2}', "{", "null"):
-        (folder / "live.json").write_text(forged)
-        assert read_live_message(folder) is None
-    assert read_step_progress("migrate__shop", "r" * 300, "orders", "lag_gate") is None
+    assert len(told["text"]) == 2_000
+    assert "\x1b" not in told["text"]
+    file = locate_run_folder("migrate__shop", RUN) / "orders.now.json"
+    for forged in ("{}", "[]", '{"step": "a", "text": 1, "at_ms": 2}', "{", "null", '{"text": "a", "at_ms": 2}'):
+        file.write_text(forged)
+        assert read_live_message("migrate__shop", RUN, "orders") is None
+    assert read_step_progress("migrate__shop", "r" * 300, "migrate", "orders", "lag_gate") is None
+    assert read_step_progress("migrate__shop", RUN, "migrate", "w" * 300, "lag_gate") is None
+    order = replace(an_order("migrate", "lag_gate"), wave="w" * 300)
+    with caplog.at_level(logging.WARNING):
+        step_driver._keep_live(order, RunEvent(1, "r", "lag_gate", "seen", "lag"), logging.getLogger("step"))
+    assert "the page is not told" in caplog.text
 
 
-def test_a_proof_that_runs_says_how_far_it_is(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = locate_run_folder("migrate__shop", RUN) / "orders.tail_proof"
-    keep_live_message(folder, "waiting for Spark")
-    (folder / "1").mkdir()
-    (folder / "1" / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
-    log = folder / "1" / "log"
+@pytest.mark.parametrize("kind", ["migrate", "rollback", "failover", "failback"])
+def test_a_proof_that_runs_says_how_far_it_is(state: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    order = an_order(kind, "fence_producers", "tail_proof", "switch_producers")
+    step_driver._keep_live(order, RunEvent(1, "r", "tail_proof", "seen", "waiting for Spark"), None)
+    folder = order.folder("tail_proof") / "1"
+    folder.mkdir(parents=True)
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    log = folder / "log"
     log.write_text("window fixed: 12 partitions of 1 flows\nread 120 of 480 chunks by batches (25%), 6,000 records\n")
     monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: True)
-    told = read_step_progress("migrate__shop", RUN, "orders", "tail_proof")
-    assert told == {"text": "read 120 of 480 chunks by batches (25%), 6,000 records", "at_ms": None}
+    assert sees(kind, "tail_proof") == {"text": "read 120 of 480 chunks by batches (25%), 6,000 records", "at_ms": None}
     log.write_text("")
-    assert "has not begun to read" in read_step_progress("migrate__shop", RUN, "orders", "tail_proof")["text"]  # type: ignore[index]
+    assert "has not begun to read" in sees(kind, "tail_proof")["text"]
     monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: False)
-    assert read_step_progress("migrate__shop", RUN, "orders", "tail_proof")["text"] == "waiting for Spark"  # type: ignore[index]
+    assert sees(kind, "tail_proof")["text"] == "waiting for Spark"
+
+
+def test_what_a_step_sees_is_for_whoever_may_read_its_log(
+    page: TestClient, topologies: dict[str, Plan], manager: Manager, state: Path
+) -> None:
+    from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+
+    log, shop = FakeLog(), topologies["shop"]
+    run(shop, log).run(until_step="lag_gate")
+    log.records = [value for value in log.records if not (value["step"] == "lag_gate" and value["kind"] == "outcome")]
+    snapshot = ClusterSnapshot(journals={("shop", False): journaled(shop, log)}, complete=True)
+    routes.build_page_app().state.page.readers.seen = {"cloud": snapshot}
+    keep_live_message("migrate__shop", RUN, "orders", "lag_gate", "lag 4,120 records")
+    assert asked(page, "migrations", topology="shop")["run"]["progress"]["text"] == "lag 4,120 records"
+    manager.without = {"TASK_LOGS"}
+    assert asked(page, "migrations", topology="shop")["run"]["progress"] is None
 
 
 def evidence_in(dag: str, wave: str = "orders") -> Path:
@@ -221,6 +296,33 @@ def test_the_timeline_names_evidence_and_proofs_with_their_verdicts(
         ("orders", ["evidence.html", "evidence.json"])
     ]
     assert [(each["verdict"], each["report"]) for each in shown["proofs"]] == [("proven", True)]
+    [found] = shown["evidence"]
+    assert (found["sealed"], found["state"]) == (False, "under_way")
+
+
+def test_only_what_the_journal_sealed_is_called_sealed(topologies: dict[str, Plan], state: Path) -> None:
+    """A run that was refused or taken back leaves a pack, too."""
+    from plugins.watershed.page.migration_rows import build_migrations_view
+
+    shop, folder = topologies["shop"], evidence_in("migrate__shop")
+
+    def told(log: FakeLog, root: str | None = None) -> tuple[bool, str | None]:
+        rows = build_migrations_view(shop, journaled(shop, log), lambda _hash: None)["runs"]
+        own = root or rows[0]["sealed_root"] or "none"
+        (folder / "evidence.json").write_text(json.dumps({"journal": {"root": own}}))
+        [found] = list_run_evidence("migrate__shop", RUN, rows)
+        return found["sealed"], found["state"]
+
+    done, back = FakeLog(), FakeLog()
+    run(shop, done).run()
+    bad = ProofOutcome(0, "different", 3, {"altered": 3}, "/proofs/tail.json", "root")
+    good = ProofOutcome(0, "proven", 0, {"proven": 3}, "/proofs/history.json", "root")
+    run(shop, back, prove=lambda wanted: bad if wanted.final else good).run()
+    assert told(done) == (True, "done")
+    assert told(done, "another") == (False, "done")
+    assert told(back) == (False, "rolled_back")
+    (folder / "evidence.json").write_text("[]")
+    assert [each["sealed"] for each in list_run_evidence("migrate__shop", RUN)] == [False]
 
 
 def test_a_journal_that_names_another_dag_opens_nothing_of_it(

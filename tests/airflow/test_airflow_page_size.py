@@ -15,7 +15,12 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
 from plugins.watershed.page.fleet_rows import build_fleets_view
-from plugins.watershed.page.flow_rows import FLOWS_AT_ONCE, build_flow_detail, build_flows_overview
+from plugins.watershed.page.flow_rows import (
+    FLOWS_AT_ONCE,
+    build_cluster_panel,
+    build_flow_detail,
+    build_flows_overview,
+)
 from plugins.watershed.page.folded_alerts import MAX_ALERT_CHARS, MAX_ALERTS, fold_alerts
 from plugins.watershed.page.graph_layout import build_flow_arrows, lay_out_graph
 from plugins.watershed.page.lag_history import (
@@ -114,6 +119,10 @@ def test_alerts_that_say_something_else_stay_apart_and_are_bounded() -> None:
         [("no right to write", 2), ("record too large", 1)],
         0,
     )
+    lines, _ = fold_alerts(
+        [told, replace(told, remedy="`a`"), replace(told, remedy="`b`"), replace(told, remedy="`a`")]
+    )
+    assert sorted((line["remedy"] or "", line["count"]) for line in lines) == [("", 1), ("`a`", 2), ("`b`", 1)]
     letters = [replace(told, partition=at, error="abcdefgh"[at % 8] * (1 + at // 8)) for at in range(64)]
     lines, more = fold_alerts(letters)
     assert (len(lines), more) == (MAX_ALERTS, 64 - MAX_ALERTS)
@@ -129,6 +138,14 @@ def test_flows_come_in_pages_and_those_that_need_nobody_come_last(tmp_path: Path
     assert (ids[0], ids[1], ids[-1]) == ("shop-07-to-hub", "shop-08-to-hub", "hub-to-shop-01")
     pair = build_flows_overview(chain, snapshots, NOW, pair="hub → shop-01")
     assert ([row["id"] for row in pair["flows"]], pair["found"], pair["count"]) == (["hub-to-shop-01"], 1, 100)
+
+
+def test_a_cluster_tells_all_its_flows_not_those_of_the_page(chain: Plan, crowd: dict[str, ClusterSnapshot]) -> None:
+    hub = build_cluster_panel(chain, crowd, NOW, "hub")
+    assert (hub["alias"], hub["found"], len(hub["flows"])) == ("hub", 100, FLOWS_AT_ONCE)
+    shop = build_cluster_panel(chain, crowd, NOW, "shop-50")
+    assert {(each["source"], each["target"]) for each in shop["flows"]} == {("shop-50", "hub"), ("hub", "shop-50")}
+    assert shop["found"] == 2
 
 
 def test_topics_are_searched_sorted_and_cut_on_the_server(chain: Plan, crowd: dict[str, ClusterSnapshot]) -> None:
@@ -218,6 +235,13 @@ def test_a_chart_holds_three_hours_and_no_more() -> None:
         (2 * CHART_SLOTS - 1) * 10,
         3,
     )
+
+
+def test_a_rate_that_is_no_number_breaks_no_chart() -> None:
+    history = LagHistory()
+    history.add(NOW, {("t", "a"): LagSample(1, 2, float("inf")), ("t", "b"): LagSample(1, 2, float("nan"))})
+    told = build_charts([history.read("t")], NOW)
+    assert [value for value in told["rate_bytes"] if value is not None] == [0]
 
 
 def test_a_time_in_which_nothing_was_read_is_a_gap() -> None:

@@ -11,36 +11,79 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 _Row = dict[str, Any]
-_RUNS = 30
+_RUNS = 60
+_RUNS_OF_DAG = 10
 _FAILED_TASKS = 10
 _QUESTIONS = 20
 _SUBJECT_CHARS = 300
 _RECENT = timedelta(hours=24)
+_LONGEST_RUN = timedelta(days=7)  # an older run is told while it is open only
+_SCHEDULED = "scheduled"
 _OPEN = ("queued", "running")
 _WATCHER = "watcher"  # it fails because another task has failed
 
 
 def list_recent_runs(dags: Sequence[str]) -> list[_Row]:
-    """The newest runs of these DAGs, the newest first: those that are open, and those of the last day.
+    """Runs of these DAGs: those that are open first, then failed ones of the last day, dry runs, and the others; in
+    each of these the newest first. At most _RUNS_OF_DAG of a DAG.
 
-    `failed`: the tasks that failed by themselves, with their try, as Airflow's interface for logs names them.
+    What a schedule started and what succeeded is left out: proofs and supervisors run every few seconds, and would push
+    out the migration that a person waits for. `failed`: the tasks that failed by themselves, with their try, as
+    Airflow's interface for logs names them.
     """
-    from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
-    from sqlalchemy import or_, select
 
     if not dags:
         return []
-    since = datetime.now(UTC) - _RECENT
     with create_session() as session:
-        asked = select(DagRun).where(DagRun.dag_id.in_(dags))
-        asked = asked.where(or_(DagRun.state.in_(_OPEN), DagRun.queued_at > since, DagRun.end_date > since))
-        rows = [_run(each) for each in session.scalars(asked.order_by(DagRun.id.desc()).limit(_RUNS))]
+        rows = [_run(each) for each in (*_list_open(session, dags), *_list_ended(session, dags))]
+        rows = sorted(rows, key=_tell_place)[:_RUNS]
         failed = [row for row in rows if row["state"] == "failed"]
         tasks = _failed_tasks(session, [(row["dag"], row["run"]) for row in failed])
     for row in failed:
         row["failed"] = tasks.get((row["dag"], row["run"]), [])[:_FAILED_TASKS]
     return rows
+
+
+def _list_open(session: Any, dags: Sequence[str]) -> list[Any]:
+    """However old."""
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import case
+
+    where = DagRun.state.in_(_OPEN)
+    return _list_newest(session, dags, where, case((DagRun.run_type == _SCHEDULED, 1), else_=0))
+
+
+def _list_ended(session: Any, dags: Sequence[str]) -> list[Any]:
+    """Of the last day, without what a schedule started and what succeeded. Only `run_after` has an index."""
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import and_, case, or_
+
+    now = datetime.now(UTC)
+    is_of_interest = or_(DagRun.state == "failed", DagRun.run_type != _SCHEDULED)
+    is_recent = or_(DagRun.run_after > now - _RECENT, DagRun.end_date > now - _RECENT)
+    where = and_(DagRun.run_after > now - _LONGEST_RUN, DagRun.state.not_in(_OPEN), is_of_interest, is_recent)
+    return _list_newest(session, dags, where, case((DagRun.state == "failed", 0), else_=1))
+
+
+def _list_newest(session: Any, dags: Sequence[str], where: Any, rank: Any) -> list[Any]:
+    """At most _RUNS_OF_DAG runs of each DAG, those of the lowest rank first, and of these the newest."""
+    from airflow.models.dagrun import DagRun
+    from sqlalchemy import func, select
+
+    order = func.row_number().over(partition_by=DagRun.dag_id, order_by=(rank, DagRun.id.desc())).label("place")
+    placed = select(DagRun.id, order).where(DagRun.dag_id.in_(dags), where).subquery()
+    asked = select(DagRun).join(placed, DagRun.id == placed.c.id).where(placed.c.place <= _RUNS_OF_DAG)
+    return list(session.scalars(asked.order_by(DagRun.id.desc())))
+
+
+def _tell_place(row: _Row) -> tuple[int, int]:
+    """Where a run stands in the list: what goes on, what failed, dry runs, the others; of each the newest first."""
+    if row["state"] in _OPEN:
+        rank = 1 if row["how"] == _SCHEDULED else 0
+    else:
+        rank = 2 if row["state"] == "failed" else 3 if row["dry_run"] else 4
+    return rank, -(row["queued_ms"] or 0)
 
 
 def list_open_questions(dags: Sequence[str]) -> list[_Row]:

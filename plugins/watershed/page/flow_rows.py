@@ -78,6 +78,19 @@ def build_flows_overview(
     }
 
 
+def build_cluster_panel(plan: Plan, seen: _Snapshots, now: float, alias: str) -> _Row:
+    """A cluster with its flows, FLOWS_AT_ONCE at most, those that need attention first; `found`: how many there are."""
+    mine = [flow for flow in plan.flows if alias in (flow.source, flow.target)]
+    reports = {flow.id: list_flow_reports(flow, plan, seen[flow.target], now) for flow in mine}
+    rows = [_build_flow_row(flow, plan, seen, now, reports[flow.id]) for flow in mine]
+    rows.sort(key=lambda row: (-_RANK.index(row["level"]), row["id"]))
+    names = ("id", "level", "state", "source", "target")
+    return build_cluster_row(alias, seen[alias], now) | {
+        "flows": [{name: row[name] for name in names} for row in rows[:FLOWS_AT_ONCE]],
+        "found": len(rows),
+    }
+
+
 def _targets(plan: Plan, seen: _Snapshots) -> Iterable[ClusterSnapshot]:
     """The snapshots that hold the reports of this plan's flows, each once."""
     return [seen[alias] for alias in sorted({flow.target for flow in plan.flows})]

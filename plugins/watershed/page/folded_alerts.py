@@ -50,10 +50,11 @@ class FoldedAlert:
 def fold_alerts(reports: Iterable[PartitionStatus]) -> tuple[list[dict[str, Any]], int]:
     """The lines, those that a person must decide first, then those of most partitions; and how many lines are left out.
     A report without an error or a remedy is no alert."""
-    found: dict[tuple[str, str], FoldedAlert] = {}
+    found: dict[tuple[str, str, str], FoldedAlert] = {}
     for report in reports:
         if report.error or report.remedy:
-            found.setdefault((report.state, _likeness(report)), FoldedAlert(report)).add(report)
+            alike = (report.state, _likeness(report, report.error), _likeness(report, report.remedy))
+            found.setdefault(alike, FoldedAlert(report)).add(report)
     lines = sorted(found.values(), key=lambda each: (not is_halted(each.first.state), -each.count, each.first.key))
     return [each.to_json() for each in lines[:MAX_ALERTS]], max(0, len(lines) - MAX_ALERTS)
 
@@ -65,9 +66,9 @@ def cut_alert_text(text: str | None) -> str | None:
     return f"{text[: MAX_ALERT_CHARS - 1]}…"
 
 
-def _likeness(report: PartitionStatus) -> str:
-    """The text without what differs from partition to partition."""
-    text = (report.error or "")[: 4 * MAX_ALERT_CHARS]
+def _likeness(report: PartitionStatus, told: str | None) -> str:
+    """The report's error or remedy without what differs from partition to partition."""
+    text = (told or "")[: 4 * MAX_ALERT_CHARS]
     for name in sorted({report.flow, report.topic, report.target_topic}, key=len, reverse=True):
         text = text.replace(name, "…") if name else text
     return _NUMBER.sub("#", text)[:MAX_ALERT_CHARS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 CHART_SLOT_S = 30
@@ -82,10 +83,11 @@ class _Series:
         self._rates = array("d", [0.0]) * CHART_SLOTS
 
     def put(self, slot: int, sample: LagSample) -> None:
+        """A rate that is no finite number counts as none: others may write reports, too."""
         at = slot % CHART_SLOTS
         self._records[at] = -1 if sample.records is None else min(sample.records, 2**62)
         self._delays[at] = -1 if sample.delay_ms is None else min(sample.delay_ms, 2**62)
-        self._rates[at] = sample.rate
+        self._rates[at] = sample.rate if isfinite(sample.rate) else 0.0
         self._slots[at] = self.last = slot
 
     def read(self) -> dict[int, LagSample]:

@@ -30,6 +30,8 @@ MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
 _MAX_NESTING = 20
 _LONGEST_FILTER = 200  # letters
 _RELIST_TOPOLOGIES_S = 5.0  # between two readings of the folder of topologies
+_REREAD_RUNS_S = 1.5  # between two questions to Airflow's tables for the same DAGs
+_KEPT_LISTS = 64  # of runs, by the DAGs that they are of
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -47,6 +49,7 @@ class ReplicationPage:
         from plugins.watershed.page.cluster_snapshots import ClusterReaders
 
         self.readers = ClusterReaders()
+        self._airflow: dict[tuple[tuple[str, ...], ...], tuple[float, dict[str, Any]]] = {}
         self._files: tuple[float, dict[str, tuple[Plan | None, str]]] = (float("-inf"), {})
 
     def topologies(self, user: Any) -> dict[str, Any]:
@@ -57,14 +60,18 @@ class ReplicationPage:
         seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.can_see_topology())
         return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
 
-    def flows(self, user: Any, topology: str, only: str = "", *, pair: str = "", first: int = 0) -> dict[str, Any]:
-        """The flows of a topology from number `first` on, or those that hold `only`, with clusters and graph. Raises
-        404, 422."""
-        from plugins.watershed.page.flow_rows import build_flows_overview
+    def flows(
+        self, user: Any, topology: str, only: str = "", *, pair: str = "", cluster: str = "", first: int = 0
+    ) -> dict[str, Any]:
+        """The flows of a topology from number `first` on, or those that hold `only`, with clusters and graph. cluster:
+        its panel is open. Raises 404, 422."""
+        from plugins.watershed.page.flow_rows import build_cluster_panel, build_flows_overview
 
         may, plan, seen = self.look_at_clusters(user, topology)
-        told = build_flows_overview(plan, seen, time.time(), only[:_LONGEST_FILTER], pair=pair, first=max(0, first))
-        return told | _tell_user(may)
+        now = time.time()
+        told = build_flows_overview(plan, seen, now, only[:_LONGEST_FILTER], pair=pair, first=max(0, first))
+        told["cluster"] = build_cluster_panel(plan, seen, now, cluster) if cluster in seen else None
+        return told | self.tell_user(may)
 
     def topics(self, user: Any, topology: str, only: str = "", first: int = 0) -> dict[str, Any]:
         """Topics of all flows from number `first` on, or those that hold `only`. Raises 404, 422."""
@@ -72,7 +79,7 @@ class ReplicationPage:
 
         may, plan, seen = self.look_at_clusters(user, topology)
         told = build_topics_page(plan, seen, time.time(), only[:_LONGEST_FILTER], max(0, first))
-        return {"topology": topology} | told | _tell_user(may)
+        return {"topology": topology} | told | self.tell_user(may)
 
     def groups(self, user: Any, topology: str, only: str = "", first: int = 0) -> dict[str, Any]:
         """Consumer groups that flows carry, from number `first` on, or those that hold `only`. Raises 404, 422."""
@@ -80,14 +87,14 @@ class ReplicationPage:
 
         may, plan, seen = self.look_at_clusters(user, topology)
         told = build_groups_page(plan, seen, only[:_LONGEST_FILTER], max(0, first))
-        return {"topology": topology} | told | _tell_user(may)
+        return {"topology": topology} | told | self.tell_user(may)
 
     def fleets(self, user: Any, topology: str) -> dict[str, Any]:
         """The workers of each target cluster. Raises 404, 422."""
         from plugins.watershed.page.fleet_rows import build_fleets_view
 
         may, plan, seen = self.look_at_clusters(user, topology)
-        return build_fleets_view(plan, seen, time.time()) | _tell_user(may)
+        return build_fleets_view(plan, seen, time.time()) | self.tell_user(may)
 
     def preview(self, user: Any, topology: str, what: str, waves: str = "", strategy: str = "") -> dict[str, Any]:
         """What a run of `<what>__<topology>` would do; waves: their names, separated by commas. Raises 404, 422."""
@@ -124,7 +131,7 @@ class ReplicationPage:
 
         may, plan = self.seen(user, topology)
         if plan.migration is None:
-            return {"topology": topology, "declared": False} | _tell_user(may)
+            return {"topology": topology, "declared": False} | self.tell_user(may)
         if not may.can_see_runs("migrate"):
             raise _missing(f"no migrations of {topology}")
         target = plan.cluster(plan.flow(plan.migration.flow).target)
@@ -134,8 +141,8 @@ class ReplicationPage:
         now = time.time()
         cluster = build_cluster_row(target.alias, snapshot, now)
         if told["run"] is not None:
-            told["run"] |= _read_run_files(told["run"], may)
-        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster} | _tell_user(may)
+            told["run"] |= _read_run_files(told["run"], told["runs"], may)
+        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster} | self.tell_user(may)
 
     def proofs(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
         """The newest proofs of the DAGs whose runs the user may read. Raises 404, 422."""
@@ -147,7 +154,7 @@ class ReplicationPage:
         found, known = list_newest_proofs(dags, run), read_run_ids(dags)
         for each in found:
             each["run_id"] = known.get((each["dag"], each["run"]))
-        return {"topology": topology, "proofs": found} | _tell_user(may)
+        return {"topology": topology, "proofs": found} | self.tell_user(may)
 
     def seen(self, user: Any, topology: str) -> tuple[UserRights, Plan]:
         """Raises 404 alike for what is not there and for what this user may not see."""
@@ -162,6 +169,20 @@ class ReplicationPage:
 
             raise HTTPException(422, problem, headers=_PRIVATE)
         return may, plan
+
+    def tell_user(self, may: UserRights) -> dict[str, Any]:
+        """Beside every view: what the user may start, which runs there are, and who is waited for. Rights are asked
+        every time; what Airflow's tables have is kept for a moment, for all who may see the same DAGs."""
+        from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
+
+        dags, asking = tuple(may.dags_with_runs()), tuple(may.dags_with_questions())
+        read_at, found = self._airflow.get((dags, asking), (float("-inf"), {}))
+        if time.monotonic() - read_at > _REREAD_RUNS_S:
+            found = {"airflow": list_recent_runs(dags), "awaiting": list_open_questions(asking)}
+            if len(self._airflow) >= _KEPT_LISTS:
+                self._airflow = {}
+            self._airflow[dags, asking] = (time.monotonic(), found)
+        return {"actions": may.actions(), **found}
 
     def files(self) -> dict[str, tuple[Plan | None, str]]:
         """Plan, or why there is none, by name."""
@@ -184,15 +205,7 @@ def serve_page_file(name: str = "index.html") -> Any:
     return FileResponse(path, media_type=_TYPES[path.suffix], headers=_HEADERS)
 
 
-def _tell_user(may: UserRights) -> dict[str, Any]:
-    """Beside every view: what the user may start, which runs there are, and who is waited for."""
-    from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
-
-    dags = may.dags_with_runs()
-    return {"actions": may.actions(), "airflow": list_recent_runs(dags), "awaiting": list_open_questions(dags)}
-
-
-def _read_run_files(run: dict[str, Any], may: UserRights) -> dict[str, Any]:
+def _read_run_files(run: dict[str, Any], runs: list[dict[str, Any]], may: UserRights) -> dict[str, Any]:
     """What the DAG run of a timeline left in the state folder: evidence, proofs, and what its step sees now. The DAG's
     name stands in the journal, where others may write: it has to be one whose runs this user may read."""
     from plugins.watershed.page.proof_rows import list_newest_proofs
@@ -202,10 +215,13 @@ def _read_run_files(run: dict[str, Any], may: UserRights) -> dict[str, Any]:
     if not dag_run or dag not in may.dags_with_runs():
         return {"evidence": [], "proofs": [], "progress": None}
     now = next((step["name"] for step in run["steps"] if step["state"] == "under_way"), None)
+    progress = None
+    if now is not None and may.can_see_logs(dag.partition("__")[0]):
+        progress = read_step_progress(dag, dag_run, run["kind"], run["wave"], now)
     return {
-        "evidence": list_run_evidence(dag, dag_run),
+        "evidence": list_run_evidence(dag, dag_run, [run, *runs]),
         "proofs": list_newest_proofs([dag], dag_run),
-        "progress": read_step_progress(dag, dag_run, run["wave"], now) if now is not None else None,
+        "progress": progress,
     }
 
 
@@ -287,10 +303,11 @@ def _add_list_routes(app: FastAPI, page: ReplicationPage, told: _Told) -> None:
         topology: str,
         only: str = "",
         pair: str = "",
+        cluster: str = "",
         first: int = 0,
         user: Any = Depends(get_user),  # noqa: B008
     ) -> Any:
-        return told(page.flows(user, topology, only, pair=pair, first=first))
+        return told(page.flows(user, topology, only, pair=pair, cluster=cluster, first=first))
 
     @app.get("/api/flow")
     def flow(

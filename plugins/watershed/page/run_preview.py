@@ -33,10 +33,11 @@ def build_run_preview(plan: Plan, kind: str, waves: Sequence[str], strategy: str
     """Of each chosen wave its steps: what each does, who acts, how it is undone, how long it may take; the point of no
     return and the seconds without writes that are to be expected. Connects to nothing.
 
-    waves: of a migration or rollback; empty for all. `problem` says why a wave has no such run.
+    plan: its hash; a run that is started with it is refused where the file has changed since. waves: of a migration or
+    rollback; empty for all. `problem` says why a wave has no such run.
     """
     if kind not in PREVIEWED_KINDS:
-        return {"kind": kind, "waves": [], "more": 0}
+        return {"kind": kind, "plan": plan.hash, "waves": [], "more": 0}
     known = list_wave_groups(plan, kind)  # type: ignore[arg-type]
     by_wave = kind in ("migrate", "rollback")
     chosen = [name for name in known if name in waves or not waves] if by_wave else known
@@ -44,6 +45,7 @@ def build_run_preview(plan: Plan, kind: str, waves: Sequence[str], strategy: str
     choices = RunChoices(waves=() if by_wave else tuple(waves))
     return {
         "kind": kind,
+        "plan": plan.hash,
         "waves": [_preview(plan, kind, name, other, choices) for name in chosen[:_WAVES]],
         "more": max(0, len(chosen) - _WAVES),
     }

@@ -98,6 +98,7 @@ DAG_ACTIONS = {
     ),
 }
 _MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
+_WITHOUT_BUTTON = ("after_cutover", "supervise")  # Airflow starts these; their failures are told
 DAGS_WITH_PROOFS = ("verify", *_MOVES, "after_cutover")
 _RUNS = 1_000
 _Method = Literal["GET", "POST", "PUT"]
@@ -137,6 +138,15 @@ class UserRights:
         """Ids of all DAGs of the topology that Airflow has parsed, and whose runs the user may read."""
         return self.readable(what for what in self.dags if self.can_see_runs(what))
 
+    def dags_with_questions(self) -> list[str]:
+        """Of those the ids of the DAGs whose questions to people the user may read, as Airflow guards them."""
+        seen = (what for what in self.dags if self._may(what, "GET", DagAccessEntity.HITL_DETAIL))
+        return self.readable(seen)
+
+    def can_see_logs(self, what: str) -> bool:
+        """Whether the user may read the logs of tasks of the DAG `<what>__<name>`."""
+        return self._may(what, "GET", DagAccessEntity.TASK_LOGS)
+
     def actions(self) -> list[dict[str, Any]]:
         """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
         found = []
@@ -174,7 +184,7 @@ class UserRights:
 
 def find_user_rights(user: Any, topologies: Sequence[str]) -> dict[str, UserRights]:
     """By topology, with one question to Airflow's database."""
-    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*DAG_ACTIONS, "after_cutover")}
+    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*DAG_ACTIONS, *_WITHOUT_BUTTON)}
     found = {name: UserRights(user, name, {}) for name in topologies}
     for known in _known(list(ids)):
         name, what = ids[known.id]

@@ -396,7 +396,7 @@ def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
     assert button["y"] + button["height"] <= told["y"], "a message lies on no button"
 
 
-def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open) -> None:
+def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open, site: Site) -> None:
     page = look("/replication/#topology=harbour", user="ops")
     page.click("[data-dag=rollback__harbour]")
     page.wait_for_selector("#form[open]")
@@ -411,11 +411,22 @@ def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open) -> None:
     assert "tick the box" in page.locator("#form-problem").inner_text()
     page.check("input[name='param dry_run']")
     until(page, "document.querySelector('#form-start').textContent === 'Start the dry run'")
-    page.click("#form-start")
+    page.route(
+        "**/api/preview**", lambda route: route.abort() if "waves=orders" in route.request.url else route.continue_()
+    )
+    page.uncheck("input[value=orders]")
+    page.check("input[value=orders]")  # two answers are under way: only the newest counts
+    until(page, "document.querySelector('#preview').textContent.includes('is not known')")
+    page.unroute("**/api/preview**")
+    page.uncheck("input[value=orders]")
+    page.check("input[value=orders]")
+    page.wait_for_selector(".preview")
+    page.click("#form-start:not([disabled])")
     page.wait_for_selector("#told a")
     assert "Dry run" in page.locator("#told").inner_text()
     [found] = _runs("rollback__harbour")
     assert (found.conf["dry_run"], found.conf["waves"], found.triggering_user_name) == (True, ["orders"], "ops")
+    assert found.conf["plan_hash"] == site.plans["harbour"].hash, "what was read is what is done"
 
 
 def _runs(dag: str) -> list[Any]:
@@ -441,7 +452,13 @@ BODY = """**ops** is asked: <script>alert(1)</script> [x](javascript:alert(1))
 
 def test_a_person_decides_in_the_page(look: Open) -> None:
     """No scheduler asks here: what Airflow would answer is given, and what is sent is looked at."""
-    instance = {"dag_id": "migrate__shop", "dag_run_id": page_world.RUNS[1], "task_id": "orders.soak", "map_index": -1}
+    instance: dict[str, Any] = {
+        "id": "first-try",
+        "dag_id": "migrate__shop",
+        "dag_run_id": page_world.RUNS[1],
+        "task_id": "orders.soak",
+        "map_index": -1,
+    }
     question = {"subject": "Fence <b>checkout</b>?", "body": BODY, "options": ["Approve", "Reject"]}
     question["task_instance"] = instance | {"state": "awaiting_input"}  # type: ignore[assignment]
     sent: list[Any] = []
@@ -461,6 +478,15 @@ def test_a_person_decides_in_the_page(look: Open) -> None:
     assert page.locator(".question td").all_inner_texts() == ["lag", "<img src=x>|4"]
     assert page.locator(".question img, .question script, .question a").count() == 0
     assert page.locator(".question b").first.inner_text() == "ops"
+    page.click(".question button.primary")
+    page.wait_for_selector("#form[open]")
+    question["body"] = "other evidence"  # the task was cleared while the dialog was open
+    question["task_instance"] = instance | {"id": "second-try", "state": "awaiting_input"}  # type: ignore[assignment]
+    until(page, "document.querySelector('.question').innerText.includes('other evidence')")
+    page.click("#form-start")
+    page.wait_for_selector("#form", state="hidden")
+    assert "Nothing was answered" in page.locator("#told").inner_text()
+    assert sent == []
     page.click(".question button.primary")
     assert "What will happen: the run goes on. Its next step: point of no return" in page.locator("#form").inner_text()
     assert sent == []

@@ -1,7 +1,7 @@
 // Starting a run of a DAG: what will happen, then the form, made from the DAG's own params. Airflow checks them and the
 // right to start. Only buttons that this user may press are shown; those that move applications back stand apart.
 
-import { answer, details, read as ask, runPage, trigger, unpause } from "./airflow.js";
+import { answer, details, questions, read as ask, runPage, trigger, unpause } from "./airflow.js";
 import { draw, h } from "./dom.js";
 import { explained } from "./help.js";
 import { coded, duration, words } from "./words.js";
@@ -29,13 +29,15 @@ const button = (each) =>
 // `preset`: values of params). told(text, href): what became of it.
 export async function start(dialog, action, context, told) {
   let dag;
+  let params;
   try {
     dag = await details(action.dag);
+    params = Object.entries(dag.params || {}).map(([name, param]) => [name, chosen(name, param, action, context)]);
+    for (const name of Object.keys(context.preset)) if (!(name in (dag.params || {}))) throw new Error(`it has no parameter ${name}`);
   } catch (problem) {
     told(`${action.dag} cannot be started: ${problem.message}`);
     return;
   }
-  const params = Object.entries(dag.params || {}).map(([name, param]) => [name, chosen(name, param, action, context)]);
   draw(
     dialog,
     h(
@@ -66,8 +68,15 @@ export async function start(dialog, action, context, told) {
 }
 
 // A param with the value that its form begins with: what the button says, else a choice that is the only one there is.
+// What the button says stays so (`fixed`). Raises an error for what the DAG does not know: a list would silently choose its
+// first entry, which may be "all".
 function chosen(name, param, action, context) {
-  if (context.preset && name in context.preset) return { ...param, value: context.preset[name] };
+  if (name in context.preset) {
+    const known = param.schema?.enum;
+    const value = context.preset[name];
+    if (known && !known.includes(value)) throw new Error(`its ${name} can be ${known.join(", ")}, and not ${value}. The file may have changed; open Airflow's own form`);
+    return { ...param, value, fixed: true };
+  }
   const options = param.schema?.items?.enum;
   if (name !== "waves" || !options || (param.value || []).length) return param;
   const done = action.what === "rollback" ? options.filter((each) => (context.done || []).includes(each)) : [];
@@ -75,8 +84,12 @@ function chosen(name, param, action, context) {
   return { ...param, value: one };
 }
 
+let foreseen = 0;
+
 // What the run would do with what is chosen now, from the server; and what the button says.
+// Only the newest answer counts, and until it is there nothing can be started: what is read is what is done.
 async function foresee(form, action, params, context) {
+  const mine = (foreseen += 1);
   const values = {};
   for (const [name, param] of params) {
     try {
@@ -90,13 +103,21 @@ async function foresee(form, action, params, context) {
   if (form.elements.understood) form.elements.understood.closest("p").hidden = dry;
   const place = form.querySelector("#preview");
   if (!PREVIEWED.includes(action.what)) return draw(place);
+  form.querySelector("#form-start").disabled = true;
+  form.dataset.plan = "";
+  draw(place, h("p.soft", {}, "Reading what it would do …"));
   const query = { topology: context.topology, what: action.what, waves: (values.waves || []).join(","), strategy: values.strategy };
   let told;
   try {
     told = await ask("preview", query);
   } catch (problem) {
-    return draw(place, h("p.soft", {}, `What it would do is not known: ${problem.message}`));
+    if (mine !== foreseen) return undefined;
+    form.querySelector("#form-start").disabled = false;
+    return draw(place, h("p.problem", {}, `What it would do is not known: ${problem.message}`));
   }
+  if (mine !== foreseen) return undefined;
+  form.querySelector("#form-start").disabled = false;
+  form.dataset.plan = told.plan;
   const unchosen = Array.isArray(values.waves) && !values.waves.length && ["migrate", "rollback"].includes(action.what);
   return draw(place, dry ? h("p.note", {}, h("b", {}, "A dry run: "), "nothing is touched. The run is marked as a dry run, and only says what every step would do.") : null,
     unchosen ? h("p.note", {}, "No wave is chosen: choose at least one.") : told.waves.map(previewed), told.more ? h("p.soft", {}, `and ${told.more} more waves`) : null);
@@ -132,6 +153,7 @@ async function submit(dialog, form, action, params, told) {
       const found = value(form, name, param);
       if (found !== undefined) conf[name] = found;
     }
+    if (params.some(([name]) => name === "plan_hash") && form.dataset.plan) conf.plan_hash = form.dataset.plan; // what was read
     if (Array.isArray(conf.waves) && !conf.waves.length && ["migrate", "rollback"].includes(action.what)) return refuse("Choose at least one wave.");
     if (form.elements.understood && !conf.dry_run && !form.elements.understood.checked) return refuse("Read what will happen, and tick the box.");
     if (form.elements.unpause?.checked) await unpause(action.dag);
@@ -143,30 +165,40 @@ async function submit(dialog, form, action, params, told) {
   }
 }
 
-// An answer to a question of a run, with what follows from it. asked: dag, run, task, index, option, subject.
-export function confirmAnswer(dialog, asked, next, told) {
-  const yes = asked.option === "Approve";
+// Which question this is: of one try of one task, with these words. A task that was cleared asks anew, on other evidence.
+export const identity = ({ task_instance: ti, created_at, subject, body, options }) =>
+  JSON.stringify([ti.id, ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, ti.try_number, created_at, subject, body, options]);
+
+// An answer to a question of a run, with what follows from it. It is given only while the run still asks the same.
+export function confirmAnswer(dialog, question, option, next, told) {
+  const { task_instance: ti, subject } = question;
+  const yes = option === "Approve";
   draw(
     dialog,
-    h("form", { method: "dialog", "data-key": `answer ${asked.task} ${Date.now()}` },
-      h("h2", { id: "form-title", tabindex: -1 }, `${asked.option}?`),
-      h("p", {}, asked.subject),
+    h("form", { method: "dialog", "data-key": `answer ${ti.task_id} ${Date.now()}` },
+      h("h2", { id: "form-title", tabindex: -1 }, `${option}?`),
+      h("p", {}, subject),
       h("p", {}, h("b", {}, "What will happen: "), yes ? `the run goes on${next ? `. Its next step: ${words(next.name)}, ${next.does}` : ""}.`
-        : asked.option === "Reject" ? "the run is refused here. What it has done so far is taken back, as far as it can be." : `the run goes on with “${asked.option}”.`,
+        : option === "Reject" ? "the run is refused here. What it has done so far is taken back, as far as it can be." : `the run goes on with “${option}”.`,
         " Your name and the time are written into the journal."),
       h("p.problem", { id: "form-problem", role: "alert", hidden: true }),
-      h("p.buttons", {}, h("button", { type: "submit", class: yes ? "primary" : "danger", id: "form-start" }, asked.option), " ", h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)"))),
+      h("p.buttons", {}, h("button", { type: "submit", class: yes ? "primary" : "danger", id: "form-start" }, option), " ", h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)"))),
   );
   dialog.querySelector("form").addEventListener("submit", async (event) => {
     event.preventDefault();
     dialog.querySelector("#form-start").disabled = true;
     try {
-      await answer(asked.dag, asked.run, asked.task, asked.index, asked.option);
-      told(`${asked.option}: answered.`, true);
+      const now = await questions(ti.dag_id, ti.dag_run_id);
+      if (!now.some((each) => identity(each) === identity(question))) {
+        dialog.close();
+        return told("Nothing was answered: the question has changed, or somebody has answered it. Read what is asked now.", true);
+      }
+      await answer(ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, option);
+      told(`${option}: answered.`, true);
     } catch (refused) {
       told(refused.status === 409 ? "Somebody was faster: it is answered." : `Not answered: ${refused.message}`, false);
     }
-    dialog.close();
+    return dialog.close();
   });
   dialog.showModal();
   dialog.querySelector("#form-start").focus();
@@ -180,6 +212,8 @@ function field(name, param) {
   const about = param.description ? h("small", { id: `${id}-about` }, coded(param.description)) : null;
   const described = { id, name: input, "aria-describedby": about ? `${id}-about` : null };
   const title = schema.title || name.replaceAll("_", " ");
+  if (name === "plan_hash") return null; // the plan that was previewed
+  if (param.fixed) return h("p.field", {}, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }));
   let control;
   if (schema.type === "boolean") {
     return h("p.field", {}, h("label", {}, h("input", { type: "checkbox", ...described, checked: value === true }), ` ${title}`), about);
@@ -207,6 +241,7 @@ const kindOf = (schema) => (Array.isArray(schema.type) ? schema.type.find((each)
 function value(form, name, param) {
   const schema = param.schema || {};
   const control = form.elements[`param ${name}`];
+  if (name === "plan_hash") return undefined;
   if (!control) return [];
   if (["array", "object"].includes(kindOf(schema)) && (schema.items?.enum || schema.examples))
     return [...form.querySelectorAll(`input[name="param ${CSS.escape(name)}"]`)].filter((each) => each.checked).map((each) => each.value);

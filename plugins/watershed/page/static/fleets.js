@@ -4,14 +4,22 @@ import { h } from "./dom.js";
 import { duration, icon, number, plural, words } from "./words.js";
 
 const MARK = { ok: "running", warn: "silent", bad: "refused", idle: "stopped" };
-// What the DAG of fleets takes as `action`; the form is the DAG's own, with these filled in.
-const ACTIONS = [
-  ["scale", "Scale …", false],
-  ["restart", "Restart one by one …", false],
-  ["heal", "Heal …", false],
-  ["stop", "Stop …", true],
-];
-const STOPPED = [["start", "Start …", false], ["scale", "Scale …", false]];
+// What the DAG of fleets takes as `action`, each with its own words: what is asked before it is done.
+const FLEET = {
+  start: { words: "Start", danger: false, does: "The fleet runs again, with as many workers as the file or the form says." },
+  scale: { words: "Scale", danger: false, does: "The number of workers changes to what the form says. Copying goes on; partitions move to other workers." },
+  restart: { words: "Restart one by one", danger: false, does: "Every worker is replaced, one after the other. Copying goes on; each partition stands still while it moves." },
+  heal: { words: "Heal", danger: false, does: "A supervisor is started where one is missing, and it starts the workers that died. What runs is left alone." },
+  stop: { words: "Stop", danger: true, does: "The workers hand their partitions over and end. Nothing is copied until the fleet is started again, and lag grows." },
+};
+const RUNNING = ["scale", "restart", "heal", "stop"];
+const STOPPED = ["start", "scale"];
+
+// What the form says of one of these, for the workers of one cluster.
+export const fleetAction = (action, target) => {
+  const known = FLEET[action];
+  return known ? { ...known, words: `${known.words}: workers for ${target}` } : {};
+};
 
 export function fleetsView(told) {
   const dag = told.actions.find((each) => each.what === "fleet");
@@ -43,10 +51,10 @@ function fleet(each, dag) {
           each.more_workers ? h("p.soft", {}, `and ${plural(each.more_workers, "worker")} more`) : null)
       : null,
     dag && dag.allowed
-      ? h("p.buttons", {}, (each.desired === "stopped" ? STOPPED : ACTIONS).map(([action, label, danger]) => h("button", {
-          class: danger ? "danger" : null, "data-act": "start", "data-dag": dag.dag,
-          "data-preset": JSON.stringify({ action, target: each.target }), "aria-label": `${label.replace(" …", "")}: workers for ${each.target}`,
-        }, label)))
+      ? h("p.buttons", {}, (each.desired === "stopped" ? STOPPED : RUNNING).map((action) => h("button", {
+          class: FLEET[action].danger ? "danger" : null, "data-act": "start", "data-dag": dag.dag,
+          "data-preset": JSON.stringify({ action, target: each.target }), "aria-label": fleetAction(action, each.target).words,
+        }, `${FLEET[action].words} …`)))
       : h("p.soft", {}, dag ? dag.why_not : "Workers are started by “Start replication”."),
   );
 }

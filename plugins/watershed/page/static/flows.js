@@ -147,18 +147,19 @@ function table(flows, state) {
 }
 
 export function clusterDetail(told, alias) {
-  const cluster = told.clusters.find((each) => each.alias === alias);
-  if (!cluster) return null;
-  const flows = told.flows.filter((each) => each.source === alias || each.target === alias);
+  const cluster = told.cluster;
+  if (cluster?.alias !== alias) return null;
   return panel(
     `Cluster ${alias}`,
     h("p", { class: `state ${cluster.state === "answers" ? "ok" : "warn"}` }, icon(cluster.state === "answers" ? "running" : "silent"), ` ${clusterSaid(cluster)}`),
     cluster.problem ? h("p.problem", {}, cluster.problem) : null,
-    h("h3", {}, "Its flows"),
-    h("ul.plain", {}, flows.map((each) =>
+    h("h3", {}, `Its ${plural(cluster.found, "flow")}`),
+    h("ul.plain", {}, cluster.flows.map((each) =>
       h("li", {}, h("span", { class: `state ${each.level}` }, icon(each.state)), " ",
         h("button.link", { "data-act": "flow", "data-flow": each.id }, each.id),
         h("span.soft", {}, each.source === alias ? ` to ${each.target}` : ` from ${each.source}`)))),
+    cluster.found > cluster.flows.length
+      ? h("p", {}, `and ${number(cluster.found - cluster.flows.length)} more: `, h("button.link", { "data-act": "filter", "data-only": alias }, `list the flows of ${alias}`)) : null,
   );
 }
 

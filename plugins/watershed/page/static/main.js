@@ -1,10 +1,10 @@
 // The page: where a person is stands in the address (#…), what is shown is read again every two seconds.
 
-import { buttons, confirmAnswer, start } from "./actions.js";
+import { buttons, confirmAnswer, identity, start } from "./actions.js";
 import * as airflow from "./airflow.js";
 import { flowDetail } from "./detail.js";
 import { draw, h } from "./dom.js";
-import { fleetsView } from "./fleets.js";
+import { fleetAction, fleetsView } from "./fleets.js";
 import { clusterDetail, flowsView } from "./flows.js";
 import { openHelp } from "./help.js";
 import { groupsView, topicsView } from "./lists.js";
@@ -80,7 +80,7 @@ async function tick() {
     }
     const topology = state.topology;
     const [view, part, questions] = await Promise.all([
-      LISTS.includes(state.view) ? airflow.read(state.view, { topology, only: state.only, first: state.first, pair: state.view === "flows" ? state.pair : "" })
+      LISTS.includes(state.view) ? airflow.read(state.view, { topology, only: state.only, first: state.first, ...(state.view === "flows" ? { pair: state.pair, cluster: state.cluster } : {}) })
         : airflow.read(state.view, { topology, run: state.view === "migrations" || state.runFixed ? state.run : "" }),
       state.flow ? airflow.read("flow", { topology, flow: state.flow, first: state.part, only: state.partOnly }) : null,
       open(told),
@@ -209,6 +209,7 @@ const ACTS = {
   arrow: (element) => element.dataset.flow ? show(element, { flow: element.dataset.flow, cluster: "" })
     : go({ pair: element.dataset.pair }).then(() => $("table")?.focus()),
   attention: () => go({ only: state.only === "attention" ? "" : "attention", pair: "" }),
+  filter: (element) => go({ only: element.dataset.only, pair: "", flow: "", cluster: "" }),
   unfilter: () => { $("only").value = ""; go({ only: "", pair: "" }); },
   more: (element) => go({ [element.dataset.at]: Number(element.dataset.first) }),
   close,
@@ -216,13 +217,11 @@ const ACTS = {
   report: (element) => go({ report: state.report === element.dataset.report ? "" : element.dataset.report })
     .then(() => document.querySelector("iframe.report")?.scrollIntoView({ block: "start" })),
   start: (element) => {
-    const action = told.actions.find((each) => each.dag === element.dataset.dag);
-    const context = {
-      topology: state.topology,
-      done: (told.waves || []).filter((each) => each.state === "done").map((each) => each.name),
-      preset: element.dataset.preset ? JSON.parse(element.dataset.preset) : null,
-    };
-    start($("form"), action, context, (text, href) => { say(text, href); tick(); });
+    const found = told.actions.find((each) => each.dag === element.dataset.dag);
+    const preset = element.dataset.preset ? JSON.parse(element.dataset.preset) : {};
+    const action = found.what === "fleet" ? { ...found, ...fleetAction(preset.action, preset.target) } : found;
+    const done = (told.waves || []).filter((each) => each.state === "done").map((each) => each.name);
+    start($("form"), action, { topology: state.topology, done, preset }, (text, href) => { say(text, href); tick(); });
   },
   cancel: () => $("form").close(),
   hush: () => draw($("told")),
@@ -232,7 +231,9 @@ const ACTS = {
   "close-help": () => $("help").close(),
   answer: (element) => {
     const next = told.run?.steps?.find((step) => step.name === told.run.next);
-    confirmAnswer($("form"), element.dataset, next, (text, done) => {
+    const question = asked.find((each) => identity(each) === element.dataset.question);
+    if (!question) return tick();
+    confirmAnswer($("form"), question, element.dataset.option, next, (text, done) => {
       if (done) asked = [];
       say(text);
       tick();

@@ -1,5 +1,6 @@
 // Migrations: the waves, the runs, and one run step by step with what its gates saw.
 
+import { identity } from "./actions.js";
 import { page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
 import { explained, term } from "./help.js";
@@ -183,10 +184,20 @@ function files(each, state) {
     h("ul.plain", {},
       each.proofs.map((one) => h("li", { "data-key": `file ${one.task}` }, h("span", { class: `state ${verdictLevel(one.verdict)}` }, icon(verdictMark(one.verdict)), ` ${said(one)}`),
         `, ${words(one.task)}, level `, one.level ? term(one.level) : "–", " ", one.report ? [button(`proof ${one.task}`, `the report of ${one.task}`), " ", one.verdict === "running" ? null : downloads(one)] : h("span.soft", {}, "no report"))),
-      each.evidence.map((one) => h("li", { "data-key": `evidence ${one.wave}` }, icon("done"), ` evidence of wave ${one.wave}, `, term("seal", "sealed"), " ",
+      each.evidence.map((one) => h("li", { "data-key": `evidence ${one.wave}` }, sealed(one), " ",
         one.files.includes("evidence.html") ? button(`evidence ${one.wave}`, `the evidence of wave ${one.wave}`) : null, " ",
         one.files.map((file) => [h("a", { href: at(one, file, true), download: "" }, `Download ${file}`), " "])))),
     opened ? h("iframe.report", { "data-key": `frame ${opened.id}`, src: opened.src, title: opened.title, sandbox: true }) : null);
+}
+
+// A pack is written for every run that ends, also for one that was refused or taken back; only of one that was done it is
+// sealed, and then the journal has its root.
+function sealed(one) {
+  const of = ` evidence of ${one.wave === "everything" ? "all waves" : `wave ${one.wave}`}, `;
+  if (one.sealed) return [h("span.state.ok", {}, icon("done")), of, term("seal", "sealed")];
+  const state = one.state || "unknown";
+  return [h("span", { class: `state ${one.state ? level(state) : "warn"}` }, icon(one.state ? mark(state) : "silent")), of, one.state === "done"
+    ? h("b", {}, "not as it was sealed: its root is not the one in the journal") : ["not sealed; the run ", one.state ? `is ${words(state)}` : "is not among those of the journal that are shown"]];
 }
 
 const doing = (step) => [h("b", {}, words(step.name)), `: ${step.does}`, step.undo ? h("span.soft", {}, ` Undo: ${step.undo}.`) : null];
@@ -250,17 +261,17 @@ const evidence = (step) =>
 
 function question(asked, told) {
   const ti = asked.task_instance;
+  const own = identity(asked);
   const why = `why ${ti.task_id} ${ti.map_index}`.replaceAll(/[^\w]/g, "-");
   const may = told.actions.find((each) => each.dag === ti.dag_id) || { answers: false, why_no_answer: "You may look, and not answer." };
   return h(
     "section.question",
-    { "data-key": `question ${ti.task_id} ${ti.map_index}`, "aria-label": "A person has to decide" },
+    { "data-key": `question ${own}`, "aria-label": "A person has to decide" },
     h("h3", {}, icon("paused"), ` ${asked.subject}`),
     asked.body ? h("details", { open: true, "data-key": "body" }, h("summary", {}, "What it is decided on"), markdown(asked.body)) : null,
     h("p", {}, asked.options.map((option) => [
       h("button", {
-        "data-act": "answer", "data-dag": ti.dag_id, "data-run": ti.dag_run_id, "data-task": ti.task_id, "data-index": ti.map_index,
-        "data-option": option, "data-subject": asked.subject, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
+        "data-act": "answer", "data-question": own, "data-option": option, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
         "aria-describedby": may.answers ? null : why,
       }, option), " "])),
     may.answers ? null : h("p.soft", { id: why }, may.why_no_answer),

@@ -12,6 +12,8 @@ const KEPT = "watershed.hushed";
 const reasons = new Map(); // of failed runs, as their logs say
 
 const key = (run) => `${run.dag} ${run.run}`;
+const OPEN = ["queued", "running"];
+const isMove = (run) => MOVES.includes(what(run.dag));
 const what = (dag) => dag.split("__")[0];
 
 function hushed() {
@@ -53,10 +55,12 @@ const ended = (told, gone) => {
 
 export function notices(told) {
   if (!told?.airflow) return [];
-  const open = told.airflow.filter((run) => ["queued", "running"].includes(run.state)).slice(0, MOST_OPEN);
+  const asks = (run) => told.awaiting.some((each) => each.run === run.run && each.dag === run.dag);
+  const goes = told.airflow.filter((run) => OPEN.includes(run.state) && run.how !== "scheduled" && !asks(run)).sort((one, other) => isMove(other) - isMove(one));
   return [
     ...told.awaiting.map((each) => waiting(each)),
-    ...open.filter((run) => !told.awaiting.some((each) => each.run === run.run && each.dag === run.dag)).map((run) => running(run, told)),
+    ...goes.slice(0, MOST_OPEN).map((run) => running(run, told)),
+    goes.length > MOST_OPEN ? h("p.notice.busy", { "data-key": "more-open" }, `and ${plural(goes.length - MOST_OPEN, "run")} more that go on or wait`) : null,
     ...ended(told, hushed()).map(failed),
   ];
 }
@@ -67,7 +71,7 @@ function waiting(each) {
     "p.notice.warn",
     { "data-key": `awaits ${each.dag} ${each.run} ${each.task} ${each.index}` },
     icon("paused"), h("b", {}, " A person is awaited"), ` for ${duration(Date.now() - each.since_ms)}: ${each.subject} `,
-    inPage ? h("button", { "data-act": "decide", "data-run": each.run }, "Decide") : open(each.dag, each.run, "Decide in Airflow"),
+    inPage ? [h("button", { "data-act": "decide", "data-run": each.run }, "Decide"), " "] : null, open(each.dag, each.run, inPage ? "or in Airflow" : "Decide in Airflow"),
   );
 }
 

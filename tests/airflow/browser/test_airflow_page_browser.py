@@ -434,6 +434,41 @@ def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open, site: Si
     assert found.conf["plan_hash"] == site.harbour.hash, "what was read is what is done"
 
 
+def test_a_button_of_workers_does_what_it_says_and_for_that_cluster_only(look: Open) -> None:
+    """The DAG's list may have other clusters than the page: then it is not "all" that is stopped."""
+    page = look("/replication/#topology=sites", user="ops")
+    action = {"what": "fleet", "words": "Workers", "does": "x", "danger": False, "dag": "fleet__sites", "allowed": True}
+    targets = ["all", "lake"]
+
+    def with_fleets(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"actions": [action]})
+
+    def details(route: Any) -> None:
+        params = {"action": ["heal", "status", "start", "scale", "restart", "stop"], "target": targets}
+        told = {name: {"value": known[0], "schema": {"enum": known}} for name, known in params.items()}
+        route.fulfill(json={"dag_id": "fleet__sites", "is_paused": False, "params": told})
+
+    page.route("**/api/fleets**", with_fleets)
+    page.route("**/dags/fleet__sites/details", details)
+    page.click("#tab-fleets")
+    page.click("[data-key='fleet hub'] button.danger")
+    page.wait_for_selector("#told p")
+    assert "its target can be all, lake, and not hub" in page.locator("#told").inner_text()
+    assert page.locator("#form[open]").count() == 0
+    targets.append("hub")
+    page.click("[data-key='fleet hub'] button.danger")
+    page.wait_for_selector("#form[open]")
+    told = page.locator("#form").inner_text()
+    assert "Stop: workers for hub" in told
+    assert "Nothing is copied until the fleet is started again" in told
+    assert page.locator("#form select").count() == 0, "what the button says cannot become something else"
+    assert [each.get_attribute("value") for each in page.locator("#form input[type=hidden]").all()] == ["stop", "hub"]
+    page.click("#form-start")
+    page.wait_for_selector("#form-problem:not([hidden])")
+    assert "tick the box" in page.locator("#form-problem").inner_text()
+
+
 def _runs(dag: str) -> list[Any]:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session

@@ -28,7 +28,7 @@ class FleetWorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRow:
+class FleetPanelRow:
     """The workers for one target cluster.
 
     desired: `running`, `stopped`, or `unknown` where the cluster holds no record. present: workers with a report that
@@ -63,7 +63,7 @@ def build_fleets_view(plan: Plan, seen: Mapping[str, ClusterSnapshot], now: floa
     }
 
 
-def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> FleetRow:
+def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> FleetPanelRow:
     flows = [flow for flow in plan.flows if flow.target == target]
     record = snapshot.fleets.get((plan.topology, target), {})
     reports = [report for flow in flows for report in list_flow_reports(flow, plan, snapshot, now)]
@@ -80,7 +80,7 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
     ordered = record.get("workers")
     wanted = ordered if isinstance(ordered, int) and not isinstance(ordered, bool) else max(f.workers for f in flows)
     level, says = _judge(desired, wanted, len(workers), len(reports) - len(heard), snapshot)
-    return FleetRow(
+    return FleetPanelRow(
         target=target,
         engine=_text(record.get("engine")) or " and ".join(sorted({flow.engine for flow in flows})),
         placement=_text(record.get("placement")),

@@ -20,6 +20,7 @@ from cli.terminal import filter_output
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
 _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "The file": (
+        ("init", "cli.init:init", "Write a first file from cluster addresses or an inventory."),
         ("lint", "cli.lint:lint", "Find what is wrong with a topology file, offline."),
         ("compile", "cli.compile:compile_", "Print the plan: clusters, flows, proofs, hash."),
         ("graph", "cli.graph:graph", "Draw clusters, flows and loops."),

@@ -20,6 +20,22 @@ from topology.value_wording import (
 from topology.yaml_syntax_help import find_invisible_letter
 from topology.yaml_tree import YamlNode
 
+_CREDENTIALS = (
+    "credentials",
+    "it names where `user:password` stand, for example `credentials: {env: KAFKA_LOGIN}`",
+)
+# Keys that people bring from Kafka clients and other tools, in small letters: the key that says it here, and how.
+_OTHER_TOOLS_KEYS: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("username", "user", "password", "passwd", "sasl_username", "sasl_password"), _CREDENTIALS),
+    **dict.fromkeys(("sasl.username", "sasl.password", "sasl.jaas.config", "sasl_plain_username"), _CREDENTIALS),
+    **dict.fromkeys(
+        ("bootstrap.servers", "bootstrap_servers", "brokers", "servers", "hosts"),
+        ("bootstrap", "a list of addresses, for example `bootstrap: [broker-1:9092]`"),
+    ),
+    **dict.fromkeys(("sasl.mechanism", "sasl_mechanism"), ("mechanism", "for example `mechanism: SCRAM-SHA-512`")),
+    **dict.fromkeys(("security.protocol", "security_protocol"), ("protocol", "for example `protocol: SASL_SSL`")),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ShapeKey:
@@ -163,7 +179,9 @@ class RecordShape(YamlShape):
         if reader.is_full():
             reader.count_dropped()
             return ""
-        near = suggest_word(key.text, self.fields)
+        other = _OTHER_TOOLS_KEYS.get(key.text.casefold())
+        meant = other is not None and other[0] in self.fields
+        near = other[0] if other is not None and meant else suggest_word(key.text, self.fields)
         hidden = find_invisible_letter(key.text)
         reader.add_problem(
             "SYN003",
@@ -172,6 +190,7 @@ class RecordShape(YamlShape):
             _below(path, key),
             help_=(f"it holds {hidden}; write blanks. " if hidden else "")
             + (f"did you mean `{near}`? " if near else "")
+            + (f"{other[1]}. " if other is not None and meant else "")
             + f"known here: {', '.join(sorted(self.fields))}",
         )
         return near or ""

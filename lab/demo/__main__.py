@@ -253,7 +253,7 @@ clusters
 {clusters}
 applications (GET tells what each does)
 {running}
-Airflow: {url}  log in as admin, password admin
+Airflow: {url}  log in as admin, as ops (starts runs and answers) or as view (only looks); the password is the name
   look:     {url}/plugin/replication/replication/
   migrate:  {url}/dags/{MIGRATE}  press Trigger; approve under Browse, Required Actions
   proof:    {url}/dags/{VERIFY}

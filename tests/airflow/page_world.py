@@ -246,13 +246,17 @@ def plan_in(folder: Path, text: str) -> Plan:
 
 
 class Manager:
-    """Airflow's auth manager, as far as the page asks it. `hidden`: DAGs that nobody may read."""
+    """Airflow's auth manager, as far as the page asks it. `hidden`: DAGs that nobody may read; `without`:
+    kinds of things that nobody may see of any DAG."""
 
     def __init__(self) -> None:
         self.hidden: set[str] = set()
+        self.without: set[str] = set()
         self.acts = False
 
-    def is_authorized_dag(self, *, method: str, details: Any, **_about: Any) -> bool:
+    def is_authorized_dag(self, *, method: str, details: Any, access_entity: Any = None, **_about: Any) -> bool:
+        if access_entity is not None and access_entity.value in self.without:
+            return False
         return details.id not in self.hidden and (self.acts or method == "GET")
 
 

@@ -39,6 +39,7 @@ from plugins.watershed.operators.cutover_steps import (
 from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
 from plugins.watershed.state_folder import FrozenPlan
 from plugins.watershed.steps import step_driver, waiting_steps
+from plugins.watershed.steps.live_messages import read_live_message
 from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     STRATEGIES,
@@ -389,10 +390,10 @@ def test_a_long_wait_inside_a_stage_is_left_to_the_triggerer(world: World, monke
 
 
 def test_what_a_gate_waits_for_can_be_read_meanwhile(world: World) -> None:
-    assert step_driver.read_progress("migrate__shop", RUN, "all") is None
+    assert read_live_message("migrate__shop", RUN, "all") is None
     for name in ("preflight", "lag_gate"):
         perform(ROWS[name])
-    seen = step_driver.read_progress("migrate__shop", RUN, "all")
+    seen = read_live_message("migrate__shop", RUN, "all")
     assert seen is not None
     assert seen["step"] == "lag_gate"
     assert seen["text"].startswith("lag 0 records (gate: 10)")

@@ -6,6 +6,8 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,10 @@ import pytest
 from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.errors import Unreachable
+from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
-from plugins.watershed.page.cluster_snapshots import ClusterReader, ControlTopicsView
+from plugins.watershed.page.cluster_snapshots import ClusterReader, ClusterReaders, ControlTopicsView
+from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW
 from topology.plan import PlanCluster
 
@@ -143,3 +147,53 @@ def test_what_cannot_be_read_hides_nothing_else() -> None:
     assert snapshot.flows == {}
     view.take([FollowedRecord(STATUS_TOPIC, 1, "f|t|0", None)])
     assert view.snapshot(NOW).reports["f"] == {}
+
+
+def test_who_looks_again_does_not_wait_for_the_slow_pace(
+    script: Script, reader: ClusterReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While nobody looks, the thread reads for the charts only, and seldom."""
+    until(lambda: reader.look().answered_at)
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_PAUSE_S", 3_600.0)
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_S", 0.0)
+    for _ in range(3):
+        before, begun = script.asked, time.time()
+        assert reader.is_resting
+        assert reader.look().since >= begun, "an old answer is no silence"
+        until(lambda before=before: script.asked > before)  # type: ignore[misc]
+
+
+def test_the_charts_are_filled_while_the_thread_reads(script: Script, reader: ClusterReader, tmp_path: Path) -> None:
+    told = PartitionStatus("f", "t", "t", 0, "running", lag_records=7, lag_ms=70, rate_bytes=3.0, at_ms=1)
+    flow = page_world.plan_in(tmp_path, page_world.one(ADDRESS)).flows[0]
+    told = replace(told, flow=flow.id)
+    applied = json.dumps(FlowRecord(flow, "", "shop").to_json()).encode()
+    script.records = [
+        FollowedRecord(FLOWS_TOPIC, 0, flow.id, applied),
+        FollowedRecord(STATUS_TOPIC, 0, told.key, json.dumps(told.to_json()).encode()),
+    ]
+    [sample] = until(lambda: reader.look().history.read("shop", flow.id)).values()
+    assert (sample.records, sample.delay_ms, sample.rate) == (7, 70, 3.0)
+    assert [each.records for each in reader.look().history.read("shop").values()] == [7]
+
+
+def test_clusters_that_nobody_looks_at_make_room(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that declares its clusters anew again and again must not use up what one process follows."""
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots.ControlFollowerProxy", lambda _apart, _to: script)
+    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._CLUSTERS", 1)
+    readers = ClusterReaders()
+    try:
+        until(lambda: readers.look(PlanCluster("a", (ADDRESS,))).answered_at)
+        assert "follows 1 clusters already" in str(readers.look(PlanCluster("b", (ADDRESS,))).problem)
+        monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_S", 0.0)
+        until(lambda: readers.look(PlanCluster("b", (ADDRESS,))).answered_at)
+        assert len(readers._readers) == 1
+    finally:
+        readers.stop()
+
+
+def test_names_of_topologies_that_somebody_makes_up_are_bounded() -> None:
+    view = ControlTopicsView()
+    lines = [json.dumps({"topology": f"made-up-{number}"}).encode() for number in range(2_000)]
+    view.take(FollowedRecord(JOURNAL_TOPIC, offset, "", line) for offset, line in enumerate(lines))
+    assert len(view.snapshot(NOW).journals) <= 1_000

@@ -37,9 +37,10 @@ def test_nobody_reads_anything_without_a_user(page: TestClient) -> None:
 def test_a_topology_whose_dag_may_not_be_read_is_not_there(page: TestClient, manager: Manager) -> None:
     manager.hidden = {"replicate__shop"}
     assert [each["name"] for each in asked(page, "topologies")["topologies"]] == ["sites"]
-    for path in ("flows", "flow", "migrations", "proofs"):
-        found = page.get(f"/api/{path}", params={"topology": "shop", "flow": "onprem-to-cloud"})
-        never = page.get(f"/api/{path}", params={"topology": "never", "flow": "onprem-to-cloud"})
+    for path in ("flows", "flow", "topics", "groups", "fleets", "preview", "migrations", "proofs"):
+        asked_for = {"flow": "onprem-to-cloud", "what": "verify"}
+        found = page.get(f"/api/{path}", params={"topology": "shop"} | asked_for)
+        never = page.get(f"/api/{path}", params={"topology": "never"} | asked_for)
         assert (found.status_code, never.status_code) == (404, 404)
         assert found.text.replace("shop", "X") == never.text.replace("never", "X")
 
@@ -119,6 +120,7 @@ def test_the_plugin_is_as_airflow_wants_it() -> None:
 
 def test_every_route_is_one_whose_rights_are_known(page: TestClient) -> None:
     """A new route has to be put here, and into the tests above. Files of the page are for every user."""
-    about_a_topology = {"/api/flows", "/api/flow", "/api/migrations", "/api/proofs"}
+    names = ("flows", "flow", "topics", "groups", "fleets", "preview", "migrations", "proofs")
+    about_a_topology = {f"/api/{name}" for name in names}
     paths = {route.path for route in page.app.routes}  # type: ignore[attr-defined]
     assert paths == {"/", "/static/{name}", "/api/topologies"} | about_a_topology

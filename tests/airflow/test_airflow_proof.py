@@ -325,3 +325,39 @@ def test_airflow_loads_the_three_plugins_and_nothing_else_of_the_folder() -> Non
     ours = sorted(str(plugin.name) for plugin in plugins if "watershed" in str(plugin.name))
     assert ours == ["watershed_listeners", "watershed_page", "watershed_reports"]
     assert "spark_application" not in sys.modules
+
+
+def test_reports_and_summaries_come_as_downloads(state: Path, allowed: TestClient) -> None:
+    attempt(state, verdict="proven")
+    answer = get(allowed, download="report.html")
+    assert (answer.status_code, answer.text) == (200, "<h1>proven</h1>")
+    assert answer.headers["content-disposition"].startswith('attachment; filename="proof.')
+    assert get(allowed, download="summary.json").headers["content-type"] == "application/json"
+    for other in ("log", "../summary.json", "process.json", "report.html/"):
+        assert get(allowed, download=other).status_code == 404
+
+
+def test_evidence_is_for_whoever_may_read_runs_of_its_dag(state: Path, allowed: TestClient) -> None:
+    from plugins.watershed.state_folder import locate_run_folder
+
+    for dag in ("migrate__orders", "verify__secret"):
+        folder = locate_run_folder(dag, RUN) / "evidence" / "first"
+        folder.mkdir(parents=True)
+        (folder / "evidence.html").write_text("<h1>evidence</h1>")
+        (folder / "evidence.json").write_text("{}")
+        (folder / "other.txt").write_text("no")
+
+    def ask(file: str, dag: str = "migrate__orders", wave: str = "first", **more: str) -> Any:
+        query = {"dag_id": dag, "run_id": RUN, "wave": wave, "file": file} | more
+        return allowed.get("/evidence", params=query)
+
+    assert ask("evidence.html").text == "<h1>evidence</h1>"
+    assert "script-src" not in ask("evidence.html").headers["content-security-policy"]
+    assert ask("evidence.json", download="true").headers["content-disposition"].startswith("attachment")
+    assert ask("evidence.html", "verify__secret").status_code == 403
+    for file, wave in (("other.txt", "first"), ("evidence.html", "second"), ("evidence.html", "../../../x")):
+        assert ask(file, wave=wave).status_code == 404
+    for too_long in ({"wave": "w" * 300}, {"run_id": "r" * 300}):  # no file system takes such a folder
+        assert ask("evidence.html", **too_long).status_code == 404
+    assert get(allowed, run_id="r" * 300).status_code == 200
+    assert get(allowed, task_id="t" * 300, download="report.html").status_code == 404

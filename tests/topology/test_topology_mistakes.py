@@ -73,6 +73,15 @@ MISTAKES: dict[str, tuple[str, str, int, str, str, str]] = {
     "a section misspelt": ("clusters:", "cluster:", 4, "SYN003", "`cluster`", "`clusters`"),
     "a key misspelt": ("bootstrap:", "bootstrp:", 6, "SYN003", "`bootstrp`", "`bootstrap`"),
     "a pattern misspelt": ("active_standby:", "active-standby:", 16, "SYN003", "in `pattern`", "`active_standby`"),
+    "a client's password": (
+        "credentials: {env: KAFKA_ONPREM}",
+        "username: {env: KAFKA_ONPREM}",
+        7,
+        "SYN003",
+        "`username`",
+        "did you mean `credentials`? it names where `user:password` stand",
+    ),
+    "a client's addresses": ("bootstrap:", "bootstrap.servers:", 6, "SYN003", "`bootstrap.servers`", "`bootstrap`"),
     "a text for a list": ("[canary]", "canary", 29, "SYN011", "expected a list", "`[canary]`"),
     "a number for a mapping": ("{max_records: 0, hold: 5m}", "0", 26, "SYN011", "a mapping", "{max_records: 0, hold: "),
     "a list for topics": (

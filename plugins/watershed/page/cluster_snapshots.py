@@ -1,4 +1,5 @@
-"""What the page knows of the clusters. For each cluster, one thread follows the control topics while somebody looks.
+"""What the page knows of the clusters. For each cluster, one thread follows the control topics while somebody looks,
+and more slowly for as long afterwards as the charts reach back.
 
 No request of a browser reads from Kafka. It gets the newest snapshot, with the time of the cluster's last answer. A
 cluster that does not answer keeps its last snapshot, and delays only its own thread. The threads ask a separate process
@@ -21,12 +22,14 @@ from clusters.control_follower_proxy import ControlFollowerProxy
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.control_values import decode_control_value
 from clusters.crash_isolated_client import ClientProcesses
+from clusters.fleet import FLEET_PREFIX, FleetRecord
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
 from cutover.errors import BrokenChain
 from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
 from cutover.journal.signing import TRUSTING, UNSIGNED
+from plugins.watershed.page.lag_history import CHART_SLOT_S, CHART_SPAN_S, LagHistory, LagSample
 from topology.plan import PlanCluster
 
 SNAPSHOT_PAUSE_S = 1.0  # between two snapshots
@@ -34,8 +37,11 @@ _SOON_S = 0.1  # the pause while much is left to read (at first, or after _MANY 
 _MANY = 100
 CLUSTER_ANSWER_S = 4.0  # how long a cluster may take to answer before the page says that it does not
 CLUSTER_RETRY_S = 2.0  # the pause after a cluster did not answer
-_IDLE_S = 90.0  # a thread ends when nobody asks for so long; the next request starts another
+_REST_S = 90.0  # a thread reads seldom when nobody has asked for so long: then only the charts need it
+_REST_PAUSE_S = CHART_SLOT_S / 2  # between two snapshots then
+_IDLE_S = float(CHART_SPAN_S)  # a thread ends when nobody asks for so long; the next request starts another
 _CLUSTERS = 100  # threads at most
+_CHAINS = 500  # journals of one cluster; anybody with WRITE can make up names of topologies
 # Only one thread at a time decodes records. The api-server has one thread for all its requests: if fifty threads
 # decoded at once, that one would get a fiftieth of the interpreter. No thread waits for a cluster with this lock.
 _TURN = threading.Lock()
@@ -56,19 +62,22 @@ class JournalView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One cluster. flows: the records of `watershed.flows`. reports and sync: by flow. journals: by topology, and by
-    whether its file names a key. The page has no keys: for a file that names one it takes signed lines unverified; for
-    a file without a key it must not believe a signed line.
+    """One cluster. flows: the records of `watershed.flows`. fleets: of the same topic, by topology and target. reports
+    and sync: by flow. journals: by topology, and by whether its file names a key. The page has no keys: for a file that
+    names one it takes signed lines unverified; for a file without a key it must not believe a signed line. history: lag
+    and rate of the last hours; it goes on growing.
 
-    answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster;
-    before that, nobody looked. problem: why the cluster does not answer now. complete: its control topics have been
-    read to their end; before that, the snapshot shows none of them.
+    answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster, or
+    somebody looked again; before that, nobody looked. problem: why the cluster does not answer now. complete: its
+    control topics have been read to their end; before that, the snapshot shows none of them.
     """
 
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fleets: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
     sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     journals: Mapping[_JournalOf, JournalView] = field(default_factory=dict)
+    history: LagHistory = field(default_factory=LagHistory)
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -81,6 +90,7 @@ class ControlTopicsView:
 
     def __init__(self) -> None:
         self.flows: dict[str, Mapping[str, Any]] = {}
+        self.fleets: dict[tuple[str, str], Mapping[str, Any]] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
         self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._chains: dict[_JournalOf, JournalChain] = {}
@@ -98,6 +108,8 @@ class ControlTopicsView:
             value = _parsed(payload)
             if topic == FLOWS_TOPIC and not key.startswith(NON_FLOW_PREFIXES):
                 self._flow(key, value, gone=payload is None)
+            elif topic == FLOWS_TOPIC and key.startswith(FLEET_PREFIX):
+                self._fleet(key, value, gone=payload is None)
             elif topic == STATUS_TOPIC:
                 self._status(key, value)
 
@@ -105,6 +117,7 @@ class ControlTopicsView:
         """A copy that later records do not change; answered_at: when the cluster answered, in seconds since 1970."""
         return ClusterSnapshot(
             flows=dict(self.flows),
+            fleets=dict(self.fleets),
             reports={flow: dict(each) for flow, each in self.reports.items()},
             sync={flow: dict(each) for flow, each in self.sync.items()},
             journals={
@@ -117,6 +130,15 @@ class ControlTopicsView:
             complete=True,
         )
 
+    def sample(self) -> dict[tuple[str, str], LagSample]:
+        """Lag, delay and rate of every flow, by its topology and id."""
+        found = {}
+        for flow, each in self.reports.items():
+            topology = self.flows.get(flow, {}).get("topology")
+            if isinstance(topology, str) and each:
+                found[topology, flow] = _sampled(each.values())
+        return found
+
     def _flow(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
         """A record that cannot be read changes nothing. The workers do the same."""
         try:
@@ -126,6 +148,19 @@ class ControlTopicsView:
             return
         if gone or value is not None:
             _put(self.flows, key, value)
+
+    def _fleet(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
+        """A record that cannot be read changes nothing."""
+        topology, _, target = key[len(FLEET_PREFIX) :].rpartition("/")
+        try:
+            if value is not None:
+                FleetRecord.from_json(value, key)
+        except ValueError:
+            return
+        if gone:
+            self.fleets.pop((topology, target), None)
+        elif value is not None:
+            self.fleets[topology, target] = value
 
     def _status(self, key: str, value: dict[str, Any] | None) -> None:
         about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
@@ -143,6 +178,8 @@ class ControlTopicsView:
         name = None if value is None else value.get("topology")
         if value is None or not isinstance(name, str):
             return
+        if (name, False) not in self._chains and len(self._chains) >= 2 * _CHAINS:
+            return
         for key in ((name, False), (name, True)):
             if key not in self._broken:
                 chain = self._chains.setdefault(key, JournalChain(name, signing=TRUSTING if key[1] else UNSIGNED))
@@ -159,15 +196,21 @@ class ClusterReader:
         self.cluster = cluster
         self._follow = follow
         self._snapshot = ClusterSnapshot()
-        self._asked = 0.0
+        self.asked = 0.0  # when somebody looked last, by the monotonic clock
+        self._history = LagHistory()
         self._stop = threading.Event()
+        self._wake = threading.Event()  # somebody looks again, or the thread is to end
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def look(self) -> ClusterSnapshot:
         """The newest snapshot, at once."""
-        self._asked = time.monotonic()
+        rested = self.is_resting
+        self.asked = time.monotonic()
         with self._lock:
+            if rested:  # the last answer is as old as the pause, and that is no silence
+                self._snapshot = replace(self._snapshot, since=time.time())
+                self._wake.set()
             if (self._thread is None or not self._thread.is_alive()) and not self._stop.is_set():
                 self._snapshot = replace(self._snapshot, since=time.time(), problem=None)
                 self._thread = threading.Thread(target=self._run, name=f"page {self.cluster.alias}", daemon=True)
@@ -177,6 +220,7 @@ class ClusterReader:
     def stop(self) -> None:
         """Makes the thread end at its next pause. No other thread starts after that."""
         self._stop.set()
+        self._wake.set()
 
     def join(self, timeout: float) -> None:
         """Waits at most `timeout` seconds for the thread's end."""
@@ -184,8 +228,13 @@ class ClusterReader:
             self._thread.join(timeout)
 
     @property
+    def is_resting(self) -> bool:
+        """Whether nobody has looked lately: what is read now is for the charts."""
+        return time.monotonic() - self.asked >= _REST_S
+
+    @property
     def _wanted(self) -> bool:
-        return not self._stop.is_set() and time.monotonic() - self._asked < _IDLE_S
+        return not self._stop.is_set() and time.monotonic() - self.asked < _IDLE_S
 
     def _run(self) -> None:
         while self._wanted:
@@ -194,7 +243,7 @@ class ClusterReader:
                     self._read(following)
             except Exception as error:  # noqa: BLE001 (the page shows every error, and the thread tries again)
                 self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
-                self._stop.wait(CLUSTER_RETRY_S)
+                self._pause(_REST_PAUSE_S if self.is_resting else CLUSTER_RETRY_S)
 
     def _read(self, following: ControlFollowerProxy) -> None:
         view = ControlTopicsView()
@@ -205,10 +254,21 @@ class ClusterReader:
             with _TURN:
                 view.take(found)
             if following.complete:
-                self._snapshot = view.snapshot(answered_at)
+                if self._history.needs_sample(answered_at):
+                    self._history.add(answered_at, view.sample())
+                taken = view.snapshot(answered_at)
+                self._snapshot = replace(taken, since=self._snapshot.since, history=self._history)
             else:  # an incomplete reading would show old reports as the newest, so the earlier snapshot stays
                 self._snapshot = replace(self._snapshot, answered_at=answered_at)
-            self._stop.wait(SNAPSHOT_PAUSE_S if following.complete and len(found) < _MANY else _SOON_S)
+            if not following.complete or len(found) >= _MANY:
+                self._pause(_SOON_S)
+            else:
+                self._pause(_REST_PAUSE_S if self.is_resting else SNAPSHOT_PAUSE_S)
+
+    def _pause(self, seconds: float) -> None:
+        """Waits, or less: until somebody looks again."""
+        if self._wake.wait(seconds) and not self._stop.is_set():
+            self._wake.clear()
 
 
 class ClusterReaders:
@@ -225,10 +285,20 @@ class ClusterReaders:
         with self._lock:
             reader = self._readers.get(cluster)
             if reader is None:
-                if len(self._readers) >= _CLUSTERS:
+                if len(self._readers) >= _CLUSTERS and not self._drop_resting():
                     return ClusterSnapshot(problem=f"not read: this page follows {_CLUSTERS} clusters already")
                 reader = self._readers[cluster] = ClusterReader(cluster, partial(ControlFollowerProxy, self._apart))
         return reader.look()
+
+    def _drop_resting(self) -> bool:
+        """Ends the reader that nobody has asked for longest: clusters that a file declared differently once. False
+        where all are looked at."""
+        oldest = min(self._readers.values(), key=lambda each: each.asked)
+        if not oldest.is_resting:
+            return False
+        oldest.stop()
+        del self._readers[oldest.cluster]
+        return True
 
     def stop(self) -> None:
         """Ends all threads and the separate processes, in about two seconds."""
@@ -238,6 +308,18 @@ class ClusterReaders:
         deadline = time.monotonic() + 2 * SNAPSHOT_PAUSE_S
         for reader in self._readers.values():
             reader.join(max(0.0, deadline - time.monotonic()))
+
+
+def _sampled(reports: Iterable[PartitionStatus]) -> LagSample:
+    records, delays, rate = 0, -1, 0.0
+    known = False
+    for report in reports:
+        rate += report.rate_bytes
+        if report.lag_records is not None:
+            known, records = True, records + report.lag_records
+        if report.lag_ms is not None:
+            delays = max(delays, report.lag_ms)
+    return LagSample(records if known else None, None if delays < 0 else delays, rate)
 
 
 def _parsed(payload: bytes | None) -> dict[str, Any] | None:

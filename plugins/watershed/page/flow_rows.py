@@ -8,7 +8,9 @@ from typing import Any
 
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
+from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts
 from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
+from plugins.watershed.page.lag_history import build_charts
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
 from topology.plan import Plan, PlanFlow
 
@@ -25,37 +27,87 @@ _LEVELS |= {
     _NO_ANSWER: "warn",
     _READING: "idle",
 }
-_RANK = ("ok", "busy", "idle", "warn", "bad")
+_RANK = ("idle", "ok", "busy", "warn", "bad")  # what stands still on purpose needs nobody
 _ATTENTION = ("bad", "warn")
 _LATE_S = CLUSTER_ANSWER_S + SNAPSHOT_PAUSE_S + 2.0  # a cluster whose last answer is older does not answer
+FLOWS_AT_ONCE = 50
 _PAGE = 100  # partitions at once
+_CLUSTERS = 250  # clusters at once; those that do not answer first
+_PAIR = " → "  # between the two clusters of a pair
 _BESIDE = 50  # things beside records at once
 _SELECTORS = 6
 
 
-def build_flows_overview(plan: Plan, seen: _Snapshots, now: float, only: str = "") -> _Row:
-    """Clusters, flows, and where the graph draws them. now: seconds since 1970.
+def build_flows_overview(
+    plan: Plan, seen: _Snapshots, now: float, only: str = "", *, pair: str = "", first: int = 0
+) -> _Row:
+    """Clusters, FLOWS_AT_ONCE flows from number `first` on, and where the graph draws all of them. now: seconds since
+    1970.
 
-    only: `attention`, or text that a flow's id, clusters or topics contain.
+    only: `attention`, or text that a flow's id, clusters or topics contain. pair: only flows from one cluster to
+    another, as `source → target`.
     """
-    rows = [_build_flow_row(flow, plan, seen, now) for flow in plan.flows]
-    shown = [row for row in rows if _matches(row, only)]
+    reports = {flow.id: list_flow_reports(flow, plan, seen[flow.target], now) for flow in plan.flows}
+    rows = [_build_flow_row(flow, plan, seen, now, reports[flow.id]) for flow in plan.flows]
+    shown = [row for row in rows if _matches(row, only) and pair in ("", f"{row['source']}{_PAIR}{row['target']}")]
+    shown.sort(key=lambda row: (-_RANK.index(row["level"]), row["id"]))
     names = {alias for row in shown for alias in (row["source"], row["target"])}
-    names = names if only else {cluster.alias for cluster in plan.clusters}
+    names = names if only or pair else {cluster.alias for cluster in plan.clusters}
     drawn = build_flow_arrows((row["id"], row["source"], row["target"]) for row in shown)
     by_id = {row["id"]: row for row in shown}
+    clusters = [build_cluster_row(alias, seen[alias], now) for alias in sorted(names)]
+    alerts, more_alerts = fold_alerts(report for row in shown for report in reports[row["id"]])
+    legible = len(drawn) <= MAX_DRAWN_ARROWS and len(names) <= _CLUSTERS
     return {
         "topology": plan.topology,
         "plan": plan.hash,
         "at": int(now * 1000),
-        "clusters": [build_cluster_row(alias, seen[alias], now) for alias in sorted(names)],
-        "flows": shown,
+        "clusters": sorted(clusters, key=lambda each: each["state"] != "silent")[:_CLUSTERS],
+        "cluster_count": len(clusters),
+        "flows": shown[first : first + FLOWS_AT_ONCE],
+        "first": first,
+        "found": len(shown),
         "count": len(rows),
         "totals": _totals(rows),
-        "graph": None if len(drawn) > MAX_DRAWN_ARROWS else lay_out_graph(sorted(names), drawn),
-        "arrows": [_arrow(each, by_id) for each in drawn[:MAX_DRAWN_ARROWS]],
-        "too_many": len(drawn) > MAX_DRAWN_ARROWS,
+        "alerts": [each | {"level": find_state_level(each["state"])} for each in alerts],
+        "more_alerts": more_alerts,
+        "charts": build_charts([snapshot.history.read(plan.topology) for snapshot in _targets(plan, seen)], now),
+        "graph": lay_out_graph(sorted(names), drawn, _list_forward_ways(plan)) if legible else None,
+        "arrows": [_arrow(each, by_id) for each in drawn] if legible else [],
+        "too_many": not legible,
     }
+
+
+def build_cluster_panel(plan: Plan, seen: _Snapshots, now: float, alias: str) -> _Row:
+    """A cluster with its flows, FLOWS_AT_ONCE at most, those that need attention first; `found`: how many there are."""
+    mine = [flow for flow in plan.flows if alias in (flow.source, flow.target)]
+    reports = {flow.id: list_flow_reports(flow, plan, seen[flow.target], now) for flow in mine}
+    rows = [_build_flow_row(flow, plan, seen, now, reports[flow.id]) for flow in mine]
+    rows.sort(key=lambda row: (-_RANK.index(row["level"]), row["id"]))
+    names = ("id", "level", "state", "source", "target")
+    return build_cluster_row(alias, seen[alias], now) | {
+        "flows": [{name: row[name] for name in names} for row in rows[:FLOWS_AT_ONCE]],
+        "found": len(rows),
+    }
+
+
+def _targets(plan: Plan, seen: _Snapshots) -> Iterable[ClusterSnapshot]:
+    """The snapshots that hold the reports of this plan's flows, each once."""
+    return [seen[alias] for alias in sorted({flow.target for flow in plan.flows})]
+
+
+def _list_forward_ways(plan: Plan) -> list[tuple[str, str]]:
+    """Source and target of the flows that are drawn from left to right. Of two flows in opposite directions that is the
+    one along which applications move, then one that is nobody's way back, then the first of the file."""
+    moving = plan.migration.flow if plan.migration is not None else ""
+    waves = plan.migration.waves if plan.migration is not None else ()
+    back = {wave.rollback.reverse for wave in waves if wave.rollback is not None}
+    ordered = sorted(plan.flows, key=lambda flow: (flow.id != moving, flow.id in back))
+    found: dict[tuple[str, str], None] = {}
+    for flow in ordered:
+        if (flow.target, flow.source) not in found:
+            found[flow.source, flow.target] = None
+    return [*found]
 
 
 def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> _Row:
@@ -72,16 +124,17 @@ def build_cluster_row(alias: str, seen: ClusterSnapshot, now: float) -> _Row:
         "alias": alias,
         "state": state,
         "age_ms": None if age is None else int(age * 1000),
-        "problem": seen.problem if state != "answers" else None,
+        "problem": cut_alert_text(seen.problem) if state != "answers" else None,
     }
 
 
-def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) -> _Row:
+def _build_flow_row(
+    flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, reports: Sequence[PartitionStatus]
+) -> _Row:
     """One flow in all; `state` as in `topology status`; or `not_applied`; or, before its target was read,
     `reading`, or `unknown` when it does not answer."""
     target = seen[flow.target]
     record = _record(flow, plan, target)
-    reports = _reports(flow, plan, target, now)
     states = Counter(report.state for report in reports)
     answers = build_cluster_row(flow.target, target, now)["state"]
     if record is not None:
@@ -109,21 +162,23 @@ def _build_flow_row(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float) ->
         "lag_records": _sum(report.lag_records for report in reports),
         "lag_ms": max((report.lag_ms for report in reports if report.lag_ms is not None), default=None),
         "rate_bytes": sum(report.rate_bytes for report in reports),
-        "error": loud.error if loud is not None else None,
+        "error": cut_alert_text(loud.error) if loud is not None else None,
         "changed": record is not None and record.get("plan_hash") != plan.hash,
     }
 
 
-def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0) -> _Row:
+def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, first: int = 0, only: str = "") -> _Row:
     """A flow, PAGE of its partitions from the `first` on, those that need attention before the others, and what travels
-    beside its records."""
+    beside its records. only: text that a partition's topics or state contain."""
     target = seen[flow.target]
-    row = _build_flow_row(flow, plan, seen, now)
-    reports = sorted(_reports(flow, plan, target, now), key=_attention_first)
+    every = list_flow_reports(flow, plan, target, now)
+    row = _build_flow_row(flow, plan, seen, now, every)
+    reports = sorted((each for each in every if _holds(each, only)), key=_attention_first)
     record = _record(flow, plan, target)
-    sync = [] if record is None else list(target.sync.get(flow.id, {}).values())
+    sync = list_sync_reports(flow, plan, target)
     beside = Counter((str(each.get("kind")), str(each.get("state"))) for each in sync)
     amiss = [each for each in sync if each.get("state") not in ("equal", "carried")]
+    alerts, more_alerts = fold_alerts(every)
     return row | {
         "naming": flow.naming.policy,
         "offsets": flow.offsets,
@@ -132,13 +187,43 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "guarantee": None if record is None else record.get("guarantee"),
         "quota": flow.quota,
         "engine": flow.engine,
-        "workers": sorted({f"{report.worker}" for report in reports if report.worker})[:_PAGE],
+        "workers": sorted({f"{report.worker}" for report in every if report.worker})[:_PAGE],
+        "alerts": [each | {"level": find_state_level(each["state"])} for each in alerts],
+        "more_alerts": more_alerts,
+        "charts": build_charts([target.history.read(plan.topology, flow.id)] if record is not None else [], now),
+        "ends": _explain_ends(flow, every),
         "first": first,
+        "found": len(reports),
         "rows": [_partition(report, now) for report in reports[first : first + _PAGE]],
         "beside": [{"kind": kind, "state": state, "count": n} for (kind, state), n in sorted(beside.items())],
         "amiss": [{key: each.get(key) for key in ("kind", "name", "state", "why")} for each in amiss[:_BESIDE]],
+        "more_amiss": max(0, len(amiss) - _BESIDE),
         "cluster": build_cluster_row(flow.target, target, now),
     }
+
+
+def _explain_ends(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> str:
+    """Why the ends of two logs differ although everything is copied; empty where none do."""
+    apart = [
+        report.target_end - report.source_end
+        for report in reports
+        if report.lag_records == 0 and min(report.source_end, report.target_end) >= 0
+    ]
+    apart = [each for each in apart if each]
+    if not apart:
+        return ""
+    told = f"{len(apart):,} partitions are copied to their end, and yet their two log ends differ. Nothing is missing. "
+    why = ["Transaction markers, aborted records and records that compaction removed take an offset and are not copied"]
+    if any(each > 0 for each in apart):
+        why.append("the target's log may hold older records, records of other flows, and markers of its own")
+    if flow.offsets == "aligned":
+        why.append("with equal offsets, the end of a log that ends with such offsets follows with the next record")
+    return told + "; ".join(why) + ". A proof compares the records themselves."
+
+
+def _holds(report: PartitionStatus, only: str) -> bool:
+    text = only.casefold()
+    return any(text in each.casefold() for each in (report.topic, report.target_topic, report.state))
 
 
 def find_state_level(state: str) -> str:
@@ -152,7 +237,14 @@ def _record(flow: PlanFlow, plan: Plan, target: ClusterSnapshot) -> Mapping[str,
     return record if record is not None and record.get("topology") == plan.topology else None
 
 
-def _reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: float) -> list[PartitionStatus]:
+def list_sync_reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot) -> list[Mapping[str, Any]]:
+    """What travels beside the records of a flow; empty where its record is another topology's."""
+    return [] if _record(flow, plan, target) is None else list(target.sync.get(flow.id, {}).values())
+
+
+def list_flow_reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: float) -> list[PartitionStatus]:
+    """The newest report of every partition, too old ones as silent; empty where the flow's record is another
+    topology's. now: seconds since 1970."""
     if _record(flow, plan, target) is None:
         return []
     return [mark_if_silent(report, int(now * 1000)) for report in target.reports.get(flow.id, {}).values()]
@@ -172,9 +264,9 @@ def _partition(report: PartitionStatus, now: float) -> _Row:
         "lag_ms": report.lag_ms,
         "rate_bytes": report.rate_bytes,
         "copied_bytes": report.copied_bytes,
-        "error": report.error,
-        "remedy": report.remedy,
-        "note": report.note,
+        "error": cut_alert_text(report.error),
+        "remedy": cut_alert_text(report.remedy),
+        "note": cut_alert_text(report.note),
         "aligning": report.aligning,
         "worker": report.worker,
         "age_ms": max(0, int(now * 1000) - report.at_ms),
@@ -188,7 +280,8 @@ def _arrow(each: FlowArrow, by_id: Mapping[str, _Row]) -> _Row:
         "key": each.key,
         "source": each.source,
         "target": each.target,
-        "flows": list(each.flows),
+        "flow": each.flows[0] if len(each.flows) == 1 else None,
+        "count": len(each.flows),
         "state": state,
         "level": find_state_level(state),
         "states": dict(Counter(row["state"] for row in rows)),

@@ -1,7 +1,8 @@
 """Where the page draws clusters and flows: columns as in `topology graph`, every arrow with a place of its own.
 
 An arrow has its own height at both of its boxes, so that a hub of fifty clusters is a tall box with fifty parallel
-arrows and no two labels meet. Flows between the same two clusters are one arrow as soon as they are more than FEW.
+arrows and no two labels meet. Flows from one cluster to another are one arrow as soon as they are more than FEW, or all
+flows together more than MANY.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from topology.picture.layout import arrange_columns
 
 _FEW = 4  # flows between two clusters, in one direction, that are drawn one by one
+_MANY = 40  # flows from which each pair of clusters has one arrow in each direction
 MAX_DRAWN_ARROWS = 400  # arrows; more are only listed
 _MARGIN, _BOX_WIDTH, _BOX_HEIGHT, _GAP = 16.0, 176.0, 54.0, 18.0
 _PORT, _TIGHT_PORT = 44.0, 36.0  # between two arrows at a box: a label of two lines
@@ -41,18 +43,29 @@ class FlowArrow:
 def build_flow_arrows(flows: Iterable[tuple[str, str, str]]) -> list[FlowArrow]:
     """flows: id, source and target."""
     between: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for flow, source, target in sorted(flows):
+    ordered = sorted(flows)
+    for flow, source, target in ordered:
         between[source, target].append(flow)
+    few = _FEW if len(ordered) <= _MANY else 1
     found = []
     for (source, target), ids in sorted(between.items()):
-        parts = [(flow,) for flow in ids] if len(ids) <= _FEW else [tuple(ids)]
+        parts = [(flow,) for flow in ids] if len(ids) <= few else [tuple(ids)]
         found += [FlowArrow(source, target, part) for part in parts]
     return found
 
 
-def lay_out_graph(clusters: Sequence[str], drawn: Sequence[FlowArrow]) -> dict[str, Any]:
-    """Boxes by cluster and arrows by key, in pixels; `d` is the path of an arrow, `at` the middle of its label."""
-    rows = _folded(arrange_columns(clusters, [(each.source, each.target) for each in drawn]))
+def lay_out_graph(
+    clusters: Sequence[str], drawn: Sequence[FlowArrow], forward: Iterable[tuple[str, str]] | None = None
+) -> dict[str, Any]:
+    """Boxes by cluster and arrows by key, in pixels; `d` is the path of an arrow, `at` the middle of its label.
+
+    forward: from which cluster to which the picture reads from left to right, where flows go in both directions; None:
+    as all flows say together."""
+    ways = {(each.source, each.target) for each in drawn}
+    if forward is not None:
+        kept = set(forward)
+        ways = {way for way in ways if way in kept or way[::-1] not in ways}
+    rows = _folded(arrange_columns(clusters, ways))
     level = {name: number for number, row in enumerate(rows) for name in row}
     sides = _sides(drawn, level)
     ports = {name: max((len(sides[name, side]) for side in (-1, 1)), default=0) for name in level}

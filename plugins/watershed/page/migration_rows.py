@@ -8,8 +8,9 @@ from typing import Any
 from cutover.drill.drill_plan import plan_drill, preview_drill_back
 from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology
 from cutover.errors import CutoverError, NotSupported
+from cutover.evidence.pack import measure_producer_stop_ms
 from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
-from cutover.migration_step_order import Step, StepText
+from cutover.migration_step_order import Step, StepText, estimate_write_pause_ms
 from cutover.run_claim import read_run_kind
 from cutover.step_definitions import STEP_TEXTS
 from cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
@@ -64,7 +65,7 @@ def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wa
 def _build_migration_run_row(entries: Sequence[JournalEntry]) -> _Row:
     """state: under_way, or how the run ended. dag: the DAG that drives it, None when it was begun on a command line."""
     first, last = entries[0], entries[-1]
-    ended = last.step == RUN_STEP and last.kind == "outcome"
+    ended = _is_ended(entries)
     return {
         "run": first.run,
         "kind": read_run_kind(list(entries)),
@@ -80,7 +81,15 @@ def _build_migration_run_row(entries: Sequence[JournalEntry]) -> _Row:
         "strategy": first.observation.get("strategy"),
         "step": None if ended else _current(entries),
         "plan": first.plan_hash,
+        "sealed_root": _find_sealed_root(entries),
     }
+
+
+def _find_sealed_root(entries: Sequence[JournalEntry]) -> str | None:
+    """The journal's root when the run's evidence was sealed; None where it was not, or the step was refused."""
+    outcomes = (find_step_outcome(entries, name) for name in ("seal", "seal_failover"))
+    roots = (found[0].get("root") for found in outcomes if found is not None and found[1] is None)
+    return next((str(root) for root in roots if root), None)
 
 
 def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _PlanOf) -> _Row:
@@ -102,6 +111,7 @@ def build_run_timeline(entries: Sequence[JournalEntry], plan: Plan, plan_of: _Pl
         "point_of_no_return": next((each["name"] for each in steps if each["point_of_no_return"]), None),
         "crossed": any(each["point_of_no_return"] and each["state"] == "done" for each in steps),
         "loss": _loss(entries),
+        "writes": _measure_write_pause(entries, run_plan),
         "decisions": list(_decisions(entries)),
         "processes": len({entry.holder for entry in entries}),
         "taken_over": sum(entry.step == TAKEOVER_STEP for entry in entries),
@@ -138,6 +148,26 @@ def _rehearsed(plan: Plan, entries: Sequence[JournalEntry]) -> Plan:
         return build_drill_topology(plan, entries[0].wave, entries[0].run)
     except NotSupported:
         return plan
+
+
+def _measure_write_pause(entries: Sequence[JournalEntry], steps: Sequence[Step]) -> _Row:
+    """Seconds without writes of the wave's producers. measured_ms: from the first producer that was told to stop to the
+    first write that was read back. since_ms: since when they stand, while they do. usual_ms: what is to be expected."""
+    measured = measure_producer_stop_ms(list(entries))
+    told = (entry.at_ms for entry in entries if entry.step == "fence_producers" and entry.deed == "StopApplication")
+    since = next(told, None)
+    is_over = measured is not None or _is_ended(entries)
+    taken_back = any(entry.step == f"{_UNDO}fence_producers" and entry.kind == "outcome" for entry in entries)
+    return {
+        "measured_ms": measured,
+        "since_ms": None if is_over or taken_back else since,
+        "usual_ms": estimate_write_pause_ms(tuple(steps)),
+    }
+
+
+def _is_ended(entries: Sequence[JournalEntry]) -> bool:
+    last = entries[-1]
+    return last.step == RUN_STEP and last.kind == "outcome"
 
 
 def _loss(entries: Sequence[JournalEntry]) -> _Row | None:

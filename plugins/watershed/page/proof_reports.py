@@ -1,8 +1,9 @@
-"""Reports of proofs in Airflow's interface: the tab "Proof" of every DAG run, and what its links lead to.
+"""Reports of proofs and evidence of runs in Airflow's interface: the tab "Proof" of every DAG run, and what links lead
+to.
 
-Airflow protects no route of a plugin by itself: this one asks for a user who may read runs of the DAG, which has to be
-one that Airflow knows by exactly this id. It serves one kind of file, `report.html`, from the folder of one run,
-whatever a link says.
+Airflow protects no route of a plugin by itself: these ask for a user who may read runs of the DAG, which has to be
+one that Airflow knows by exactly this id. They serve a few files by name (`report.html`, `summary.json`,
+EVIDENCE_FILES) from the folder of one run, whatever a link says.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from plugins.watershed.state_folder import locate_run_folder, locate_state_folde
 from plugins.watershed.steps.standby_proof import is_standby_attempt
 
 PROOF_REPORT_FILE = "report.html"
+PROOF_SUMMARY_FILE = "summary.json"
+EVIDENCE_FILES = ("evidence.html", "evidence.json")
+LONGEST_FOLDER_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 _PROOF_MODULE = "spark.verify"
 _LINES = 12  # of a running proof's log
 _HEADERS = {
@@ -34,11 +38,47 @@ _STYLE = """:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-seri
 pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid;border-radius:.3rem;padding:.8rem}"""
 
 
-def serve_proof_report(dag_id: str, run_id: str, task_id: str = "") -> Any:
-    """The report of a run's proof: the newest attempt's. Several tasks with proofs are listed."""
+def serve_proof_report(dag_id: str, run_id: str, task_id: str = "", download: str = "") -> Any:
+    """The report of a run's proof: the newest attempt's. Several tasks with proofs are listed. download: the name of
+    the file to send as a download, `report.html` or `summary.json`. Raises 404 for another file, or a missing one.
+    """
     from fastapi.responses import HTMLResponse
 
-    return HTMLResponse(_shown(dag_id, run_id, task_id), headers=_HEADERS)
+    if not download:
+        return HTMLResponse(_shown(dag_id, run_id, task_id), headers=_HEADERS)
+    tasks = _tasks(dag_id, run_id, task_id)
+    if download not in (PROOF_REPORT_FILE, PROOF_SUMMARY_FILE) or len(tasks) != 1:
+        raise _missing()
+    path = list_unlinked_attempts(tasks[0])[-1].folder / download
+    return _send(path, f"proof.{make_file_name(run_id)}.{tasks[0].name}.{path.name}", as_download=True)
+
+
+def serve_run_evidence(dag_id: str, run_id: str, wave: str, file: str, download: bool = False) -> Any:
+    """A file of the evidence that a wave's run left. Raises 404 for what is not there."""
+    if file not in EVIDENCE_FILES:
+        raise _missing()
+    if not can_be_folder(run_id) or not can_be_folder(wave):
+        raise _missing()
+    path = locate_run_folder(dag_id, run_id) / "evidence" / make_file_name(wave) / file
+    return _send(path, f"{make_file_name(run_id)}.{make_file_name(wave)}.{file}", as_download=download)
+
+
+def _send(path: Path, name: str, *, as_download: bool) -> Any:
+    from fastapi.responses import Response
+
+    if not path.is_file() or not is_inside_state(path):
+        raise _missing()
+    kind = "text/html; charset=utf-8" if path.suffix == ".html" else "application/json"
+    how = "attachment" if as_download else "inline"
+    ascii_name = name.encode("ascii", "replace").decode().replace("?", "_")
+    headers = _HEADERS | {"Content-Disposition": f'{how}; filename="{ascii_name}"'}
+    return Response(read_private_file(path), media_type=kind, headers=headers)
+
+
+def _missing() -> Exception:
+    from fastapi import HTTPException
+
+    return HTTPException(404, "no such file", headers={"Cache-Control": "no-store"})
 
 
 def _shown(dag_id: str, run_id: str, task_id: str) -> str:
@@ -53,7 +93,7 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
         return _page("Proofs of this run", e("ul", [e("li", e("a", name, href=link)) for name, link in named]))
     newest = list_unlinked_attempts(tasks[0])[-1]
     report = newest.folder / PROOF_REPORT_FILE
-    if report.is_file() and _is_inside(report):
+    if report.is_file() and is_inside_state(report):
         return read_private_file(report).decode(errors="replace")
     if newest.alive():
         return _page("The proof runs", e("pre", newest.tail(_LINES)), again=True)
@@ -62,6 +102,8 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
 
 def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
     """Folders of the tasks of one run that proved something, the oldest first."""
+    if not can_be_folder(run_id) or not can_be_folder(task_id):
+        return []
     run = locate_run_folder(dag_id, run_id)
     found = [run / make_file_name(task_id)] if task_id else list(run.glob("*"))
     tried = [
@@ -70,13 +112,19 @@ def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:
     return [task for _, task in sorted(tried)]
 
 
+def can_be_folder(name: str) -> bool:
+    """Whether a file system takes the folder that is called after this run, wave or task."""
+    return len(make_file_name(name).encode()) <= LONGEST_FOLDER_NAME
+
+
 def list_unlinked_attempts(task: Path) -> list[DetachedProcess]:
     """The attempts in folders of their own: neither they nor their logs are links."""
-    return [each for each in list_attempts(task) if _is_inside(each.folder) and _is_inside(each.log)]
+    return [each for each in list_attempts(task) if is_inside_state(each.folder) and is_inside_state(each.log)]
 
 
-def _is_inside(path: Path) -> bool:
-    """A link leads nowhere, not even to another run: its readers may be others."""
+def is_inside_state(path: Path) -> bool:
+    """Whether the path is one of a run, and no link. A link leads nowhere, not even to another run: its readers may be
+    others."""
     return path.is_relative_to(locate_state_folder() / "runs") and path.resolve() == path
 
 
@@ -112,7 +160,8 @@ def _routes() -> Any:
     routes = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     allowed = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
     dependencies = [allowed, Depends(require_one_known_dag)]
-    routes.add_api_route("/proof", serve_proof_report, methods=["GET"], dependencies=dependencies, response_model=None)
+    for path, serve in (("/proof", serve_proof_report), ("/evidence", serve_run_evidence)):
+        routes.add_api_route(path, serve, methods=["GET"], dependencies=dependencies, response_model=None)
     return routes
 
 

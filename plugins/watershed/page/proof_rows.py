@@ -10,7 +10,12 @@ from typing import Any
 from clusters.private_files import read_private_file
 from cutover.evidence.proof_summary import PROOF_COUNTS, PROVEN_VERDICTS
 from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.page.proof_reports import PROOF_REPORT_FILE, is_proof_attempt, list_unlinked_attempts
+from plugins.watershed.page.proof_reports import (
+    PROOF_REPORT_FILE,
+    can_be_folder,
+    is_proof_attempt,
+    list_unlinked_attempts,
+)
 from plugins.watershed.state_folder import locate_state_folder, make_file_name, require_folder_name
 
 _Row = dict[str, Any]
@@ -20,7 +25,6 @@ _FINDINGS = 5
 _LONG = 400
 _LARGEST = 16 * 1024 * 1024  # bytes of a summary
 _COUNTABLE = 2**53 - 1
-_LONGEST_NAME = 255  # bytes of a file's name on the file systems of Linux and macOS
 
 
 def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[_Row]:
@@ -29,7 +33,7 @@ def list_newest_proofs(dags: Iterable[str], run: str = "") -> list[_Row]:
     A run is told by the name of its folder, which the route of reports takes as well as its id.
     """
     found = []
-    if len(make_file_name(run).encode()) > _LONGEST_NAME:
+    if not can_be_folder(run):
         return []  # no folder is called so
     for dag in dags:
         folder = locate_state_folder() / "runs" / require_folder_name(dag)

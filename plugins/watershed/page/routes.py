@@ -9,6 +9,7 @@ nothing here reads from Kafka: threads follow the clusters while somebody looks
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
     from plugins.watershed.page.user_rights import UserRights
     from topology.plan import Plan
 
@@ -24,7 +28,10 @@ PAGE_FILES = Path(__file__).parent / "static"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_SAFE_INTEGER = 2**53 - 1  # what a browser's numbers hold
 _MAX_NESTING = 20
+_LONGEST_FILTER = 200  # letters
 _RELIST_TOPOLOGIES_S = 5.0  # between two readings of the folder of topologies
+_REREAD_RUNS_S = 1.5  # between two questions to Airflow's tables for the same DAGs
+_KEPT_LISTS = 64  # of runs, by the DAGs that they are of
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; frame-src 'self'; frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
@@ -42,6 +49,7 @@ class ReplicationPage:
         from plugins.watershed.page.cluster_snapshots import ClusterReaders
 
         self.readers = ClusterReaders()
+        self._airflow: dict[tuple[tuple[str, ...], ...], tuple[float, dict[str, Any]]] = {}
         self._files: tuple[float, dict[str, tuple[Plan | None, str]]] = (float("-inf"), {})
 
     def topologies(self, user: Any) -> dict[str, Any]:
@@ -52,16 +60,58 @@ class ReplicationPage:
         seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.can_see_topology())
         return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
 
-    def flows(self, user: Any, topology: str, only: str = "") -> dict[str, Any]:
-        """All flows of a topology, or those whose id holds `only`, with clusters and graph. Raises 404, 422."""
-        from plugins.watershed.page.flow_rows import build_flows_overview
+    def flows(
+        self, user: Any, topology: str, only: str = "", *, pair: str = "", cluster: str = "", first: int = 0
+    ) -> dict[str, Any]:
+        """The flows of a topology from number `first` on, or those that hold `only`, with clusters and graph. cluster:
+        its panel is open. Raises 404, 422."""
+        from plugins.watershed.page.flow_rows import build_cluster_panel, build_flows_overview
+
+        may, plan, seen = self.look_at_clusters(user, topology)
+        now = time.time()
+        told = build_flows_overview(plan, seen, now, only[:_LONGEST_FILTER], pair=pair, first=max(0, first))
+        told["cluster"] = build_cluster_panel(plan, seen, now, cluster) if cluster in seen else None
+        return told | self.tell_user(may)
+
+    def topics(self, user: Any, topology: str, only: str = "", first: int = 0) -> dict[str, Any]:
+        """Topics of all flows from number `first` on, or those that hold `only`. Raises 404, 422."""
+        from plugins.watershed.page.topic_rows import build_topics_page
+
+        may, plan, seen = self.look_at_clusters(user, topology)
+        told = build_topics_page(plan, seen, time.time(), only[:_LONGEST_FILTER], max(0, first))
+        return {"topology": topology} | told | self.tell_user(may)
+
+    def groups(self, user: Any, topology: str, only: str = "", first: int = 0) -> dict[str, Any]:
+        """Consumer groups that flows carry, from number `first` on, or those that hold `only`. Raises 404, 422."""
+        from plugins.watershed.page.topic_rows import build_groups_page
+
+        may, plan, seen = self.look_at_clusters(user, topology)
+        told = build_groups_page(plan, seen, only[:_LONGEST_FILTER], max(0, first))
+        return {"topology": topology} | told | self.tell_user(may)
+
+    def fleets(self, user: Any, topology: str) -> dict[str, Any]:
+        """The workers of each target cluster. Raises 404, 422."""
+        from plugins.watershed.page.fleet_rows import build_fleets_view
+
+        may, plan, seen = self.look_at_clusters(user, topology)
+        return build_fleets_view(plan, seen, time.time()) | self.tell_user(may)
+
+    def preview(self, user: Any, topology: str, what: str, waves: str = "", strategy: str = "") -> dict[str, Any]:
+        """What a run of `<what>__<topology>` would do; waves: their names, separated by commas. Raises 404, 422."""
+        from plugins.watershed.page.run_preview import build_run_preview
 
         may, plan = self.seen(user, topology)
-        seen = {cluster.alias: self.readers.look(cluster) for cluster in plan.clusters}
-        return build_flows_overview(plan, seen, time.time(), only[:200]) | {"actions": may.actions()}
+        if not may.can_see_runs(what):
+            raise _missing(f"no {what} of {topology}")
+        return build_run_preview(plan, what, [name for name in waves.split(",") if name], strategy)
 
-    def flow(self, user: Any, topology: str, flow: str, first: int = 0) -> dict[str, Any]:
-        """One flow with its partitions from number `first` on. Raises 404, 422."""
+    def look_at_clusters(self, user: Any, topology: str) -> tuple[UserRights, Plan, dict[str, ClusterSnapshot]]:
+        """The same as `seen`, with the newest snapshot of every cluster, by alias."""
+        may, plan = self.seen(user, topology)
+        return may, plan, {cluster.alias: self.readers.look(cluster) for cluster in plan.clusters}
+
+    def flow(self, user: Any, topology: str, flow: str, first: int = 0, only: str = "") -> dict[str, Any]:
+        """One flow with its partitions from number `first` on, or those that hold `only`. Raises 404, 422."""
         from plugins.watershed.page.flow_rows import build_flow_detail
         from topology.errors import NotInPlan
 
@@ -71,17 +121,17 @@ class ReplicationPage:
         except NotInPlan:
             raise _missing(f"no flow {flow}") from None
         seen = {alias: self.readers.look(plan.cluster(alias)) for alias in (found.source, found.target)}
-        return build_flow_detail(found, plan, seen, time.time(), max(0, first))
+        return build_flow_detail(found, plan, seen, time.time(), max(0, first), only[:_LONGEST_FILTER])
 
     def migrations(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
         """The runs in the journal, and one of them (`run`, else the newest) step by step. Raises 404, 422."""
-        from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, JournalView
+        from plugins.watershed.page.cluster_snapshots import JournalView
         from plugins.watershed.page.flow_rows import build_cluster_row
         from plugins.watershed.page.migration_rows import build_migrations_view
 
         may, plan = self.seen(user, topology)
         if plan.migration is None:
-            return {"topology": topology, "declared": False, "actions": may.actions()}
+            return {"topology": topology, "declared": False} | self.tell_user(may)
         if not may.can_see_runs("migrate"):
             raise _missing(f"no migrations of {topology}")
         target = plan.cluster(plan.flow(plan.migration.flow).target)
@@ -90,7 +140,9 @@ class ReplicationPage:
         told = build_migrations_view(plan, snapshot.journals.get((topology, signed), JournalView()), _plan_of, run)
         now = time.time()
         cluster = build_cluster_row(target.alias, snapshot, now)
-        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster, "actions": may.actions()}
+        if told["run"] is not None:
+            told["run"] |= _read_run_files(told["run"], told["runs"], may)
+        return told | {"declared": True, "at": int(now * 1000), "cluster": cluster} | self.tell_user(may)
 
     def proofs(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
         """The newest proofs of the DAGs whose runs the user may read. Raises 404, 422."""
@@ -102,7 +154,7 @@ class ReplicationPage:
         found, known = list_newest_proofs(dags, run), read_run_ids(dags)
         for each in found:
             each["run_id"] = known.get((each["dag"], each["run"]))
-        return {"topology": topology, "proofs": found, "actions": may.actions()}
+        return {"topology": topology, "proofs": found} | self.tell_user(may)
 
     def seen(self, user: Any, topology: str) -> tuple[UserRights, Plan]:
         """Raises 404 alike for what is not there and for what this user may not see."""
@@ -117,6 +169,20 @@ class ReplicationPage:
 
             raise HTTPException(422, problem, headers=_PRIVATE)
         return may, plan
+
+    def tell_user(self, may: UserRights) -> dict[str, Any]:
+        """Beside every view: what the user may start, which runs there are, and who is waited for. Rights are asked
+        every time; what Airflow's tables have is kept for a moment, for all who may see the same DAGs."""
+        from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
+
+        dags, asking = tuple(may.dags_with_runs()), tuple(may.dags_with_questions())
+        read_at, found = self._airflow.get((dags, asking), (float("-inf"), {}))
+        if time.monotonic() - read_at > _REREAD_RUNS_S:
+            found = {"airflow": list_recent_runs(dags), "awaiting": list_open_questions(asking)}
+            if len(self._airflow) >= _KEPT_LISTS:
+                self._airflow = {}
+            self._airflow[dags, asking] = (time.monotonic(), found)
+        return {"actions": may.actions(), **found}
 
     def files(self) -> dict[str, tuple[Plan | None, str]]:
         """Plan, or why there is none, by name."""
@@ -137,6 +203,26 @@ def serve_page_file(name: str = "index.html") -> Any:
         raise _missing("no such file")
     path = PAGE_FILES / name
     return FileResponse(path, media_type=_TYPES[path.suffix], headers=_HEADERS)
+
+
+def _read_run_files(run: dict[str, Any], runs: list[dict[str, Any]], may: UserRights) -> dict[str, Any]:
+    """What the DAG run of a timeline left in the state folder: evidence, proofs, and what its step sees now. The DAG's
+    name stands in the journal, where others may write: it has to be one whose runs this user may read."""
+    from plugins.watershed.page.proof_rows import list_newest_proofs
+    from plugins.watershed.page.run_files import list_run_evidence, read_step_progress
+
+    dag, dag_run = run["dag"], run["dag_run"]
+    if not dag_run or dag not in may.dags_with_runs():
+        return {"evidence": [], "proofs": [], "progress": None}
+    now = next((step["name"] for step in run["steps"] if step["state"] == "under_way"), None)
+    progress = None
+    if now is not None and may.can_see_logs(dag.partition("__")[0]):
+        progress = read_step_progress(dag, dag_run, run["kind"], run["wave"], now)
+    return {
+        "evidence": list_run_evidence(dag, dag_run, [run, *runs]),
+        "proofs": list_newest_proofs([dag], dag_run),
+        "progress": progress,
+    }
 
 
 def _missing(what: str) -> Exception:
@@ -195,17 +281,71 @@ def build_page_app() -> Any:
     def told(answer: dict[str, Any]) -> JSONResponse:
         return JSONResponse(_visible(answer), headers=_PRIVATE)
 
+    _add_list_routes(app, page, told)
+    _add_run_routes(app, page, told)
+    return app
+
+
+_Told = Callable[[dict[str, Any]], Any]
+
+
+def _add_list_routes(app: FastAPI, page: ReplicationPage, told: _Told) -> None:
+    """Topologies, flows, topics, groups and fleets."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends
+
     @app.get("/api/topologies")
     def topologies(user: Any = Depends(get_user)) -> Any:  # noqa: B008 (FastAPI's form)
         return told(page.topologies(user))
 
     @app.get("/api/flows")
-    def flows(topology: str, only: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
-        return told(page.flows(user, topology, only))
+    def flows(
+        topology: str,
+        only: str = "",
+        pair: str = "",
+        cluster: str = "",
+        first: int = 0,
+        user: Any = Depends(get_user),  # noqa: B008
+    ) -> Any:
+        return told(page.flows(user, topology, only, pair=pair, cluster=cluster, first=first))
 
     @app.get("/api/flow")
-    def flow(topology: str, flow: str, first: int = 0, user: Any = Depends(get_user)) -> Any:  # noqa: B008
-        return told(page.flow(user, topology, flow, first))
+    def flow(
+        topology: str,
+        flow: str,
+        first: int = 0,
+        only: str = "",
+        user: Any = Depends(get_user),  # noqa: B008
+    ) -> Any:
+        return told(page.flow(user, topology, flow, first, only))
+
+    @app.get("/api/topics")
+    def topics(topology: str, only: str = "", first: int = 0, user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.topics(user, topology, only, first))
+
+    @app.get("/api/groups")
+    def groups(topology: str, only: str = "", first: int = 0, user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.groups(user, topology, only, first))
+
+    @app.get("/api/fleets")
+    def fleets(topology: str, user: Any = Depends(get_user)) -> Any:  # noqa: B008
+        return told(page.fleets(user, topology))
+
+
+def _add_run_routes(app: FastAPI, page: ReplicationPage, told: _Told) -> None:
+    """What runs would do and did."""
+    from airflow.api_fastapi.core_api.security import get_user
+    from fastapi import Depends
+
+    @app.get("/api/preview")
+    def preview(
+        topology: str,
+        what: str,
+        waves: str = "",
+        strategy: str = "",
+        user: Any = Depends(get_user),  # noqa: B008
+    ) -> Any:
+        return told(page.preview(user, topology, what, waves, strategy))
 
     @app.get("/api/migrations")
     def migrations(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
@@ -214,8 +354,6 @@ def build_page_app() -> Any:
     @app.get("/api/proofs")
     def proofs(topology: str, run: str = "", user: Any = Depends(get_user)) -> Any:  # noqa: B008
         return told(page.proofs(user, topology, run))
-
-    return app
 
 
 async def handle_page_request(scope: Any, receive: Any, send: Any) -> None:

@@ -19,16 +19,86 @@ from fastapi import HTTPException, Request
 
 from plugins.watershed.state_folder import make_file_name
 
-# what a DAG does with a topology, in the order of the buttons; the words are the button's
-_DAGS = {
-    "replicate": "Start replication",
-    "verify": "Prove",
-    "migrate": "Migrate",
-    "rollback": "Roll back",
-    "failover": "Fail over",
-    "failback": "Fail back",
+
+@dataclass(frozen=True, slots=True)
+class DagAction:
+    """A button: its words, and what a person is told who presses it. danger: it moves applications back or without
+    their source, and stands apart from the others."""
+
+    words: str
+    does: str
+    danger: bool = False
+
+
+# By what a DAG does with a topology, in the order of the buttons.
+DAG_ACTIONS = {
+    "replicate": DagAction(
+        "Start replication",
+        "The file is compiled. Missing topics are created on the target clusters, the flows are written down there, "
+        "and workers start to copy. Applications go on as they are. What runs already is not started twice.",
+    ),
+    "fleet": DagAction(
+        "Workers",
+        "The workers of one target cluster are scaled, restarted one by one, stopped, or started again where they "
+        "died. Copying goes on while they are scaled or restarted. While they are stopped, nothing is copied.",
+    ),
+    "verify": DagAction(
+        "Prove",
+        "Both sides of every flow are read again and compared record by record. Nothing is changed; reading takes "
+        "bandwidth of both clusters.",
+    ),
+    "inspect": DagAction(
+        "Inspect",
+        "A command that changes nothing, which the form names: a scan, a report, a plan. Its result is in the run.",
+    ),
+    "operate": DagAction(
+        "Operate",
+        "A flow is paused, resumed, stopped or restarted, or translated positions of its groups are committed. The run "
+        "shows first what would be done, and a person approves it.",
+    ),
+    "drill": DagAction(
+        "Rehearse",
+        "A wave is moved and taken back on copies of its topics, with producers and consumers of its own. No "
+        "application moves; the real topics are only read.",
+    ),
+    "migrate": DagAction(
+        "Migrate",
+        "The applications of the chosen waves move to the target cluster. Their producers stand still from the fence "
+        "to the switch. Before the point of no return, whatever fails is taken back by itself.",
+    ),
+    "decide": DagAction(
+        "Decide",
+        "A decision that stays: records that are given up, a topic that is copied again, a group that is set back. The "
+        "run names offsets and records first, and a person approves them.",
+        danger=True,
+    ),
+    "rollback": DagAction(
+        "Roll back",
+        "The applications of the chosen waves go back to the source cluster, with all that was written since. Their "
+        "producers stand still meanwhile.",
+        danger=True,
+    ),
+    "failover": DagAction(
+        "Fail over",
+        "The target cluster becomes the primary WITHOUT the source. Records that were never copied are missing there; "
+        "they are counted, and a person accepts them first. This is for a source that is gone.",
+        danger=True,
+    ),
+    "failback": DagAction(
+        "Fail back",
+        "The applications return to the old primary after a failover. Records that only the old primary has are listed "
+        "first, and are never merged.",
+        danger=True,
+    ),
+    "abandon": DagAction(
+        "Give up a run",
+        "The unfinished run is taken back, whoever began it, after a person has approved it. Behind its point of no "
+        "return nothing is taken back; then roll back.",
+        danger=True,
+    ),
 }
 _MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
+_WITHOUT_BUTTON = ("after_cutover", "supervise")  # Airflow starts these; their failures are told
 DAGS_WITH_PROOFS = ("verify", *_MOVES, "after_cutover")
 _RUNS = 1_000
 _Method = Literal["GET", "POST", "PUT"]
@@ -64,10 +134,23 @@ class UserRights:
         """Ids of the DAGs of these kinds whose runs the user may read."""
         return [build_dag_id(each, self.topology) for each in what if self.can_see_runs(each)]
 
+    def dags_with_runs(self) -> list[str]:
+        """Ids of all DAGs of the topology that Airflow has parsed, and whose runs the user may read."""
+        return self.readable(what for what in self.dags if self.can_see_runs(what))
+
+    def dags_with_questions(self) -> list[str]:
+        """Of those the ids of the DAGs whose questions to people the user may read, as Airflow guards them."""
+        seen = (what for what in self.dags if self._may(what, "GET", DagAccessEntity.HITL_DETAIL))
+        return self.readable(seen)
+
+    def can_see_logs(self, what: str) -> bool:
+        """Whether the user may read the logs of tasks of the DAG `<what>__<name>`."""
+        return self._may(what, "GET", DagAccessEntity.TASK_LOGS)
+
     def actions(self) -> list[dict[str, Any]]:
         """What the buttons of the page do, and why the user may not do it; only DAGs that there are."""
         found = []
-        for what, words in _DAGS.items():
+        for what, action in DAG_ACTIONS.items():
             known = self.dags.get(what)
             if known is None or known.stale or not self.can_see_runs(what):
                 continue
@@ -76,7 +159,9 @@ class UserRights:
             found.append(
                 {
                     "what": what,
-                    "words": words,
+                    "words": action.words,
+                    "does": action.does,
+                    "danger": action.danger,
                     "dag": known.id,
                     "paused": known.paused,
                     "allowed": allowed,
@@ -99,7 +184,7 @@ class UserRights:
 
 def find_user_rights(user: Any, topologies: Sequence[str]) -> dict[str, UserRights]:
     """By topology, with one question to Airflow's database."""
-    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*_DAGS, "after_cutover")}
+    ids = {build_dag_id(what, name): (name, what) for name in topologies for what in (*DAG_ACTIONS, *_WITHOUT_BUTTON)}
     found = {name: UserRights(user, name, {}) for name in topologies}
     for known in _known(list(ids)):
         name, what = ids[known.id]

@@ -7,10 +7,8 @@ again later. The journal makes that safe: an unfinished step is resumed, and a f
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -21,6 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.spark_application import list_attempts
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
+from plugins.watershed.steps.live_messages import keep_live_message
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
     FENCED_WAIT_S,
@@ -217,8 +216,7 @@ def run_steps(
     def say(event: RunEvent) -> None:
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
             log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
-        if event.kind in ("begin", "seen"):
-            keep_progress(order, event, log)
+        _keep_live(order, event, log)
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
@@ -258,27 +256,14 @@ def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -
     return ask(request)
 
 
-def keep_progress(order: StepOrder, event: RunEvent, log: Any) -> None:
-    """Keeps what a step said last, for whoever watches the run: the journal has only how it ended. A full disk, or a
-    folder of another user, is said in the log and ends no step."""
-    document = {"step": event.step, "text": escape_control_lines(event.text), "at_ms": int(time.time() * 1000)}
+def _keep_live(order: StepOrder, event: RunEvent, log: Any) -> None:
+    """For whoever watches the run. A step must not fail because nobody can be shown what it waits for."""
+    if event.kind not in ("begin", "seen"):
+        return
     try:
-        write_json_file(_locate_progress(order.dag, order.run, order.wave), document)
+        keep_live_message(order.dag, order.run, order.wave, event.step, event.text)
     except OSError as problem:
-        log.warning("the page cannot show how far %s is: %s", event.step, problem)
-
-
-def read_progress(dag: str, run: str, wave: str) -> dict[str, Any] | None:
-    """What the wave's step under way said last: `step`, `text` (the numbers of a gate), `at_ms`; None before its first
-    word. dag, run: as Airflow calls them, or the run as its folder is called."""
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads(_locate_progress(dag, run, wave).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else None
-    return None
-
-
-def _locate_progress(dag: str, run: str, wave: str) -> Path:
-    return locate_run_folder(dag, run) / make_file_name(f"{wave}.now.json")
+        log.warning("the page is not told what this step sees: %s", problem)
 
 
 def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, *, leave_long: bool) -> None:

@@ -21,6 +21,7 @@ from clusters.partition_status_records import PartitionStatus, write_partition_s
 from clusters.settings import ConnectionSettings
 from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui
+from tests.airflow.axe import find_barriers
 from topology.plan import Plan
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Site:
     settings: ConnectionSettings
     plans: dict[str, Plan]
     state: Path
+    harbour: Plan
 
     def token(self, user: str) -> str:
         body = json.dumps({"username": user, "password": user}).encode()
@@ -97,7 +99,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> It
         ui.parsed(ROOT / "dags")
         _proof(home / "state")
         url = stack.enter_context(ui.served(home))
-        yield Site(url, settings, plans, home / "state")
+        yield Site(url, settings, plans, home / "state", harbour)
 
 
 @pytest.fixture(scope="module")
@@ -170,13 +172,30 @@ def test_flows_with_their_states_and_what_to_do(look: Open) -> None:
     page.wait_for_selector(".cluster.silent")  # archive: nobody listens there
     page.wait_for_selector(".arrow.state-running")
     assert page.locator(".arrow").count() == 10
-    assert "Connection refused" in page.locator(".problems").inner_text()
+    assert "Connection refused" in page.locator("[data-key='silent archive']").inner_text()
     page.click("[data-key='open hub-to-lake']")
-    page.wait_for_selector(".trouble")
+    page.wait_for_selector("#detail .problems")
     detail = page.locator("#detail").inner_text()
     assert page_world.EVIL in detail
     assert "topology flow reseed hub-to-lake" in detail
     assert page.locator("img").count() == 0
+    assert find_barriers(page) == []
+    page.keyboard.press("Escape")
+    page.click("#tab-topics")
+    page.wait_for_selector("[data-key^='topic ']")
+    assert "berlin.orders" in page.locator("main").inner_text()
+    page.fill("#only", "target_foreign_write")
+    until(page, "document.querySelectorAll(\"[data-key^='topic ']\").length === 1")
+    assert find_barriers(page) == []
+    place = page.url
+    page.reload()  # where one is stands in the address
+    page.wait_for_selector("[data-key^='topic ']")
+    assert (page.url, page.input_value("#only")) == (place, "target_foreign_write")
+    page.click("#tab-fleets")
+    page.wait_for_selector("[data-key='fleet hub']")
+    assert find_barriers(page) == []
+    page.go_back()
+    page.wait_for_selector("#tab-topics[aria-selected=true]")
 
 
 def test_what_changes_is_seen_without_a_hand(look: Open, site: Site) -> None:
@@ -226,8 +245,15 @@ def test_the_keyboard_is_enough(look: Open) -> None:
     page.keyboard.press("Escape")
     page.wait_for_selector("#detail", state="hidden")
     assert page.evaluate(focused) == before
+    page.keyboard.press("?")
+    page.wait_for_selector("#help[open]")
+    assert "barrier" in page.locator("#help").inner_text()
+    assert find_barriers(page) == []
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#help", state="hidden")
     page.focus("#tab-flows")
-    page.keyboard.press("ArrowRight")
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     page.wait_for_selector("#tab-migrations[aria-selected=true]")
 
@@ -241,6 +267,13 @@ def test_a_hundred_flows_are_legible(look: Open, scheme: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # only the graph's own frame scrolls
     assert page.evaluate(OVERLAPS) == []
     assert page.evaluate(FAINT) == []
+    assert find_barriers(page) == []
+    assert page.locator("tr[data-key^='row ']").count() == 50
+    page.click("[data-act=more]:not([disabled])")
+    until(page, "document.querySelector('.pager').textContent.includes('51 to 100 of 100')")
+    page.set_viewport_size({"width": 680, "height": 430})  # as at 200 % on a small screen
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1360, "height": 860})
     page.click("[data-act=attention]")
     until(page, "document.querySelectorAll('.arrow').length < 60")
     assert page.locator("[data-key='row shop-07-to-hub']").count() == 1
@@ -296,6 +329,15 @@ def test_a_migration_step_by_step(look: Open, scheme: str) -> None:
     page.locator("[data-key='step tail_proof'] summary").click()
     assert "proven" in page.locator("[data-key='step tail_proof'] table").inner_text()
     assert page.evaluate(FAINT) == []
+    assert find_barriers(page) == []
+    assert "without writes until now" in page.locator("[data-key=writes]").inner_text()
+    progress, waves = page.locator("[data-key=stands]").bounding_box(), page.locator("ol.waves").bounding_box()
+    assert progress is not None
+    assert waves is not None
+    assert progress["y"] < waves["y"]
+    page.set_viewport_size({"width": 680, "height": 430})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.set_viewport_size({"width": 1360, "height": 860})
     page.click(f"[data-run*='{page_world.RUNS[0]}'] >> nth=0")
     page.wait_for_selector(".is-refused")
     assert "Taken back" in page.locator("main").inner_text()
@@ -321,15 +363,11 @@ def test_a_report_opens_in_the_page(look: Open) -> None:
 
 def test_whoever_may_only_look_cannot_act(look: Open, site: Site) -> None:
     page = look("/replication/#topology=shop", user="view")
-    page.wait_for_selector("#actions button")
-    buttons = page.locator("#actions button")
-    assert {button.get_attribute("aria-disabled") for button in buttons.all()} == {"true"}
-    sent: list[str] = []
-    page.on("request", lambda asked: sent.append(asked.url) if asked.method != "GET" else None)
-    page.click("[data-dag=migrate__shop]", force=True)  # it says that it is disabled, and can be asked why
-    page.wait_for_selector("#told p")
-    assert "not start runs of migrate__shop" in page.locator("#told").inner_text()
-    assert sent == []
+    page.wait_for_selector("#actions summary")
+    assert page.locator("#actions button").count() == 0
+    page.click("#actions summary")
+    assert "not start runs of migrate__shop" in page.locator("#actions").inner_text()
+    assert find_barriers(page) == []
     body = {"logical_date": None, "conf": {}}
     refused = page.request.post(f"{site.url}/api/v2/dags/verify__shop/dagRuns", data=body)
     assert refused.status == 403
@@ -340,6 +378,8 @@ def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
     page.click("[data-dag=verify__shop]")
     page.wait_for_selector("#form[open]")
     assert "L0 compares metadata only" in page.locator("#form").inner_text()
+    assert "What will happen: Both sides of every flow are read again" in page.locator("#form").inner_text()
+    assert find_barriers(page) == []
     page.select_option("#param-level", "L2")
     page.keyboard.press("Escape")
     page.wait_for_selector("#form", state="hidden")
@@ -349,6 +389,84 @@ def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
     page.wait_for_selector("#told a")
     [found] = _runs("verify__shop")
     assert found.conf["level"] == "L2"
+    page.wait_for_selector("#notices .notice")  # no scheduler takes it, and its DAG was unpaused with it
+    assert "started by ops" in page.locator("#notices").inner_text()
+    told, button = page.locator("#told").bounding_box(), page.locator("#actions").bounding_box()
+    assert told is not None
+    assert button is not None
+    assert button["y"] + button["height"] <= told["y"], "a message lies on no button"
+
+
+def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open, site: Site) -> None:
+    page = look("/replication/#topology=harbour", user="ops")
+    page.click("[data-dag=rollback__harbour]")
+    page.wait_for_selector("#form[open]")
+    page.click("#form-start")
+    page.wait_for_selector("#form-problem:not([hidden])")
+    assert "Choose at least one wave" in page.locator("#form-problem").inner_text()
+    page.check("input[value=orders]")
+    page.wait_for_selector(".preview")
+    assert "Point of no return" in page.locator(".preview").text_content()
+    assert find_barriers(page) == []
+    page.click("#form-start")
+    assert "tick the box" in page.locator("#form-problem").inner_text()
+    page.check("input[name='param dry_run']")
+    until(page, "document.querySelector('#form-start').textContent === 'Start the dry run'")
+    late: list[Any] = []
+    page.route(
+        "**/api/preview**", lambda route: route.continue_() if "waves=" in route.request.url else late.append(route)
+    )
+    page.uncheck("input[value=orders]")
+    until(page, "document.querySelector('#form-start').disabled")
+    page.check("input[value=orders]")
+    page.wait_for_selector(".preview")
+    [first] = late  # its answer comes last, and is of what is not chosen any more
+    with page.expect_response("**/api/preview**"):
+        first.continue_()
+    page.wait_for_timeout(300)
+    assert page.locator(".preview").count() == 1
+    page.unroute("**/api/preview**")
+    page.click("#form-start:not([disabled])")
+    page.wait_for_selector("#told a")
+    assert "Dry run" in page.locator("#told").inner_text()
+    [found] = _runs("rollback__harbour")
+    assert (found.conf["dry_run"], found.conf["waves"], found.triggering_user_name) == (True, ["orders"], "ops")
+    assert found.conf["plan_hash"] == site.harbour.hash, "what was read is what is done"
+
+
+def test_a_button_of_workers_does_what_it_says_and_for_that_cluster_only(look: Open) -> None:
+    """The DAG's list may have other clusters than the page: then it is not "all" that is stopped."""
+    page = look("/replication/#topology=sites", user="ops")
+    action = {"what": "fleet", "words": "Workers", "does": "x", "danger": False, "dag": "fleet__sites", "allowed": True}
+    targets = ["all", "lake"]
+
+    def with_fleets(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"actions": [action]})
+
+    def details(route: Any) -> None:
+        params = {"action": ["heal", "status", "start", "scale", "restart", "stop"], "target": targets}
+        told = {name: {"value": known[0], "schema": {"enum": known}} for name, known in params.items()}
+        route.fulfill(json={"dag_id": "fleet__sites", "is_paused": False, "params": told})
+
+    page.route("**/api/fleets**", with_fleets)
+    page.route("**/dags/fleet__sites/details", details)
+    page.click("#tab-fleets")
+    page.click("[data-key='fleet hub'] button.danger")
+    page.wait_for_selector("#told p")
+    assert "its target can be all, lake, and not hub" in page.locator("#told").inner_text()
+    assert page.locator("#form[open]").count() == 0
+    targets.append("hub")
+    page.click("[data-key='fleet hub'] button.danger")
+    page.wait_for_selector("#form[open]")
+    told = page.locator("#form").inner_text()
+    assert "Stop: workers for hub" in told
+    assert "Nothing is copied until the fleet is started again" in told
+    assert page.locator("#form select").count() == 0, "what the button says cannot become something else"
+    assert [each.get_attribute("value") for each in page.locator("#form input[type=hidden]").all()] == ["stop", "hub"]
+    page.click("#form-start")
+    page.wait_for_selector("#form-problem:not([hidden])")
+    assert "tick the box" in page.locator("#form-problem").inner_text()
 
 
 def _runs(dag: str) -> list[Any]:
@@ -362,10 +480,26 @@ def _runs(dag: str) -> list[Any]:
     return found
 
 
+BODY = """**ops** is asked: <script>alert(1)</script> [x](javascript:alert(1))
+
+#### gate
+
+| what | seen |
+|---|---|
+| lag | \\<img src=x\\>\\|4 |
+"""
+
+
 def test_a_person_decides_in_the_page(look: Open) -> None:
     """No scheduler asks here: what Airflow would answer is given, and what is sent is looked at."""
-    instance = {"dag_id": "migrate__shop", "dag_run_id": page_world.RUNS[1], "task_id": "orders.soak", "map_index": -1}
-    question = {"subject": "Fence <b>checkout</b>?", "body": "| a | b |", "options": ["Approve", "Reject"]}
+    instance: dict[str, Any] = {
+        "id": "first-try",
+        "dag_id": "migrate__shop",
+        "dag_run_id": page_world.RUNS[1],
+        "task_id": "orders.soak",
+        "map_index": -1,
+    }
+    question = {"subject": "Fence <b>checkout</b>?", "body": BODY, "options": ["Approve", "Reject"]}
     question["task_instance"] = instance | {"state": "awaiting_input"}  # type: ignore[assignment]
     sent: list[Any] = []
 
@@ -381,7 +515,22 @@ def test_a_person_decides_in_the_page(look: Open) -> None:
     page.goto(page.url + "#topology=shop&view=migrations")
     page.wait_for_selector(".question")
     assert "Fence <b>checkout</b>?" in page.locator(".question h3").inner_text()
+    assert page.locator(".question td").all_inner_texts() == ["lag", "<img src=x>|4"]
+    assert page.locator(".question img, .question script, .question a").count() == 0
+    assert page.locator(".question b").first.inner_text() == "ops"
     page.click(".question button.primary")
+    page.wait_for_selector("#form[open]")
+    question["body"] = "other evidence"  # the task was cleared while the dialog was open
+    question["task_instance"] = instance | {"id": "second-try", "state": "awaiting_input"}  # type: ignore[assignment]
+    until(page, "document.querySelector('.question').innerText.includes('other evidence')")
+    page.click("#form-start")
+    page.wait_for_selector("#form", state="hidden")
+    assert "Nothing was answered" in page.locator("#told").inner_text()
+    assert sent == []
+    page.click(".question button.primary")
+    assert "What will happen: the run goes on. Its next step: point of no return" in page.locator("#form").inner_text()
+    assert sent == []
+    page.click("#form-start")
     page.wait_for_selector(".question", state="detached")
     [(method, url, body)] = sent
     assert (method, body) == ("PATCH", {"chosen_options": ["Approve"], "params_input": {}})
@@ -397,7 +546,11 @@ def test_the_page_inside_airflow_has_its_theme_and_leads_to_its_pages(look: Open
     until(page.frames[1], "document.documentElement.dataset.theme === 'dark'")
     assert page.frames[1].evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 29)"
     frame.locator("#tab-migrations").click()
-    frame.locator("a[data-act=airflow]").first.click()
+    frame.locator("main a[data-act=airflow]").first.wait_for()
+    page.reload()  # F5 in Airflow's own page stays in the view
+    frame.locator("#tab-migrations[aria-selected=true]").wait_for()
+    assert frame.locator("#topology").input_value() == "shop"
+    frame.locator("main a[data-act=airflow]").first.click()
     page.wait_for_url(f"{site.url}/dags/migrate__shop/runs/**")
 
 
@@ -443,5 +596,5 @@ def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_p
     clusters.stop_lab_broker(next(iter(tmp_path.parent.glob("page*/broker"))), "hub")
     page.wait_for_selector(".cluster.silent")
     page.wait_for_selector(".arrow.state-silent")
-    assert "has not answered for" in page.locator(".problems").inner_text()
+    assert "has not answered for" in page.locator(".problems").first.inner_text()
     assert page.locator("[data-key='row onprem-to-cloud']").count() == 1

@@ -27,6 +27,9 @@ _PATHS = (
     "/api/topologies", "/api/flows?topology=shop", "/api/flows?topology=shop&only=orders", "/docs", "//", "/api/../",
     "/api/flow?topology=shop&flow=onprem-to-cloud&first=0", "/api/flow?topology=shop&flow=x&first=-1",
     "/api/flow?topology=shop&flow=onprem-to-cloud&first=99999999999999999999", "/api/migrations?topology=shop&run=r1",
+    "/api/topics?topology=shop&only=orders&first=-3", "/api/groups?topology=shop&first=99999999999999999999",
+    "/api/fleets?topology=shop", "/api/preview?topology=shop&what=migrate&waves=orders,x&strategy=fenced",
+    "/api/flows?topology=shop&pair=onprem%20%E2%86%92%20cloud&first=7", "/api/preview?topology=shop&what=drill",
     "/api/proofs?topology=shop&run=manual__1", "/api/proofs?topology=shop&topology=sites", "/api/flows?topology[]=shop",
 )  # fmt: skip
 _WORDS = (

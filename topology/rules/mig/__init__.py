@@ -33,6 +33,7 @@ from topology.rules.mig import (
     mig827_unheeded_check,
     mig828_unclear_control,
     mig829_exposed_control,
+    mig830_unknown_group,
 )
 
 MIG_RULES: tuple[Rule, ...] = (
@@ -65,4 +66,5 @@ MIG_RULES: tuple[Rule, ...] = (
     mig827_unheeded_check.RULE,
     mig828_unclear_control.RULE,
     mig829_exposed_control.RULE,
+    mig830_unknown_group.RULE,
 )

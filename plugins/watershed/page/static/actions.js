@@ -1,43 +1,59 @@
-// Starting a run of a DAG: the form is made from the DAG's own params, Airflow checks them and the right to do it.
+// Starting a run of a DAG: what will happen, then the form, made from the DAG's own params. Airflow checks them and the
+// right to start. Only buttons that this user may press are shown; those that move applications back stand apart.
 
-import { details, runPage, trigger, unpause } from "./airflow.js";
+import { answer, details, questions, read as ask, runPage, trigger, unpause } from "./airflow.js";
 import { draw, h } from "./dom.js";
-import { coded } from "./words.js";
+import { explained } from "./help.js";
+import { coded, duration, words } from "./words.js";
 
-export const buttons = (actions) =>
-  actions.map((each) =>
-    h(
-      "button",
-      {
-        "data-act": "start", "data-dag": each.dag, "data-key": `start ${each.dag}`, "aria-disabled": each.allowed ? null : "true",
-        title: each.allowed ? `Starts a run of ${each.dag}` : each.why_not,
-      },
-      each.words,
-      each.allowed ? null : h("span.hidden", {}, `. ${each.why_not}`),
-    ));
+const PREVIEWED = ["migrate", "rollback", "failover", "failback"];
 
-// dialog: where the form is drawn. told(text, href): what became of it.
-export async function start(dialog, action, told) {
+export function buttons(actions) {
+  const may = actions.filter((each) => each.allowed);
+  const not = actions.filter((each) => !each.allowed);
+  const shown = (danger) => may.filter((each) => each.danger === danger && each.what !== "fleet").map(button);
+  const dangerous = shown(true);
+  return [
+    h("span.group", { "data-key": "usual" }, shown(false)),
+    dangerous.length ? h("span.group.apart", { "data-key": "apart", role: "group", "aria-label": "Dangerous: these move applications back or without their source" }, dangerous) : null,
+    not.length ? h("details.may-not", { "data-key": "may-not" },
+      h("summary", {}, may.length ? "What you may not start" : "You may look, and not act"),
+      h("ul.plain", {}, not.map((each) => h("li", {}, h("b", {}, each.words), `: ${each.why_not}`)))) : null,
+  ];
+}
+
+const button = (each) =>
+  h("button", { "data-act": "start", "data-dag": each.dag, "data-key": `start ${each.dag}`, class: each.danger ? "danger" : null, title: `Asks first: ${each.does}` }, `${each.words} …`);
+
+// dialog: where the form is drawn. context: what the page knows (`topology`, `done`: waves that a rollback may take back,
+// `preset`: values of params). told(text, href): what became of it.
+export async function start(dialog, action, context, told) {
   let dag;
+  let params;
   try {
     dag = await details(action.dag);
+    params = Object.entries(dag.params || {}).map(([name, param]) => [name, chosen(name, param, action, context)]);
+    for (const name of Object.keys(context.preset)) if (!(name in (dag.params || {}))) throw new Error(`it has no parameter ${name}`);
   } catch (problem) {
     told(`${action.dag} cannot be started: ${problem.message}`);
     return;
   }
-  const params = Object.entries(dag.params || {});
   draw(
     dialog,
     h(
       "form",
       { method: "dialog", "data-key": `form ${action.dag} ${Date.now()}` },
       h("h2", { id: "form-title", tabindex: -1 }, `${action.words}: ${action.dag}`),
+      h("p", {}, h("b", {}, "What will happen: "), action.does),
       params.map(([name, param]) => field(name, param)),
+      h("div", { id: "preview", "aria-live": "polite" }),
       dag.is_paused
         ? h("p.note", {}, h("label", {}, h("input", { type: "checkbox", name: "unpause", checked: action.unpauses, disabled: !action.unpauses }),
             " Unpause this DAG, too: while it is paused, a run only waits.")) : null,
+      action.danger ? h("p.field", {}, h("label", {}, h("input", { type: "checkbox", name: "understood", id: "understood" }), " I have read what will happen.")) : null,
       h("p.problem", { id: "form-problem", role: "alert", hidden: true }),
-      h("p.buttons", {}, h("button.primary", { type: "submit", value: "start" }, "Start"), " ", h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)")),
+      h("p.buttons", {}, h("button", { type: "submit", value: "start", id: "form-start", class: action.danger ? "danger" : "primary" }, action.words), " ",
+        h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)")),
     ),
   );
   const form = dialog.querySelector("form");
@@ -45,26 +61,147 @@ export async function start(dialog, action, told) {
     event.preventDefault();
     submit(dialog, form, action, params, told);
   });
+  form.addEventListener("change", () => foresee(form, action, params, context));
+  foresee(form, action, params, context);
   dialog.showModal();
-  dialog.querySelector("input, select, button")?.focus();
+  (dialog.querySelector("input:not([type=hidden]), select") || dialog.querySelector("#form-start")).focus();
+}
+
+// A param with the value that its form begins with: what the button says, else a choice that is the only one there is.
+// What the button says stays so (`fixed`). Raises an error for what the DAG does not know: a list would silently choose its
+// first entry, which may be "all".
+function chosen(name, param, action, context) {
+  if (name in context.preset) {
+    const known = param.schema?.enum;
+    const value = context.preset[name];
+    if (known && !known.includes(value)) throw new Error(`its ${name} can be ${known.join(", ")}, and not ${value}. The file may have changed; open Airflow's own form`);
+    return { ...param, value, fixed: true };
+  }
+  const options = param.schema?.items?.enum;
+  if (name !== "waves" || !options || (param.value || []).length) return param;
+  const done = action.what === "rollback" ? options.filter((each) => (context.done || []).includes(each)) : [];
+  const one = options.length === 1 ? options : done.length === 1 ? done : [];
+  return { ...param, value: one };
+}
+
+let foreseen = 0;
+
+// What the run would do with what is chosen now, from the server; and what the button says.
+// Only the newest answer counts, and until it is there nothing can be started: what is read is what is done.
+async function foresee(form, action, params, context) {
+  const mine = (foreseen += 1);
+  const values = {};
+  for (const [name, param] of params) {
+    try {
+      values[name] = value(form, name, param);
+    } catch {
+      values[name] = undefined; // half-written JSON; sending it says what is wrong
+    }
+  }
+  const dry = values.dry_run === true;
+  form.querySelector("#form-start").textContent = dry ? "Start the dry run" : action.words;
+  if (form.elements.understood) form.elements.understood.closest("p").hidden = dry;
+  const place = form.querySelector("#preview");
+  if (!PREVIEWED.includes(action.what)) return draw(place);
+  form.querySelector("#form-start").disabled = true;
+  form.dataset.plan = "";
+  draw(place, h("p.soft", {}, "Reading what it would do …"));
+  const query = { topology: context.topology, what: action.what, waves: (values.waves || []).join(","), strategy: values.strategy };
+  let told;
+  try {
+    told = await ask("preview", query);
+  } catch (problem) {
+    if (mine !== foreseen) return undefined;
+    form.querySelector("#form-start").disabled = false;
+    return draw(place, h("p.problem", {}, `What it would do is not known: ${problem.message}`));
+  }
+  if (mine !== foreseen) return undefined;
+  form.querySelector("#form-start").disabled = false;
+  form.dataset.plan = told.plan;
+  const unchosen = Array.isArray(values.waves) && !values.waves.length && ["migrate", "rollback"].includes(action.what);
+  return draw(place, dry ? h("p.note", {}, h("b", {}, "A dry run: "), "nothing is touched. The run is marked as a dry run, and only says what every step would do.") : null,
+    unchosen ? h("p.note", {}, "No wave is chosen: choose at least one.") : told.waves.map(previewed), told.more ? h("p.soft", {}, `and ${told.more} more waves`) : null);
+}
+
+function previewed(each) {
+  if (each.problem) return h("p.problem", { "data-key": `preview ${each.wave}` }, `${each.wave}: ${each.problem}`);
+  const names = (what, list) => (list.length ? [h("dt", {}, what), h("dd", {}, list.join(", "))] : null);
+  return h("section.preview", { "data-key": `preview ${each.wave}` },
+    h("h3", {}, `Wave ${each.wave}: ${each.source} to ${each.target}`),
+    h("dl.facts", {},
+      each.strategy ? [h("dt", {}, "strategy"), h("dd", {}, words(each.strategy))] : null,
+      names("topics", each.topics), names("consumers", each.consumers), names("producers", each.producers),
+      each.without_writes_ms === null ? null : [h("dt", {}, "without writes"), h("dd", {}, `about ${duration(each.without_writes_ms)}, between fence and switch, when everybody follows at once`)],
+      each.way_back ? [h("dt", {}, "way back"), h("dd", {}, coded(each.way_back))] : null),
+    h("details", {}, h("summary", {}, `Its ${each.steps.length} steps`),
+      h("ol.foreseen", {}, each.steps.map((step) => [
+        step.point_of_no_return ? h("li.edge", {}, h("b", {}, "Point of no return"), ": behind it nothing is taken back by itself") : null,
+        h("li", {}, h("b", {}, explained(words(step.name))), h("span.soft", {}, ` by ${step.actor}${step.bound_ms ? `, at most ${duration(step.bound_ms)}` : ""}`),
+          h("br"), step.does, h("br"), h("span.soft", {}, `Undo: ${step.undo || "nothing is changed"}`)),
+      ]))));
 }
 
 async function submit(dialog, form, action, params, told) {
   const problem = form.querySelector("#form-problem");
   const conf = {};
+  const refuse = (text) => {
+    problem.hidden = false;
+    problem.textContent = text;
+  };
   try {
     for (const [name, param] of params) {
-      const value = read(form.elements[`param ${name}`], param);
-      if (value !== undefined) conf[name] = value;
+      const found = value(form, name, param);
+      if (found !== undefined) conf[name] = found;
     }
+    if (params.some(([name]) => name === "plan_hash") && form.dataset.plan) conf.plan_hash = form.dataset.plan; // what was read
+    if (Array.isArray(conf.waves) && !conf.waves.length && ["migrate", "rollback"].includes(action.what)) return refuse("Choose at least one wave.");
+    if (form.elements.understood && !conf.dry_run && !form.elements.understood.checked) return refuse("Read what will happen, and tick the box.");
     if (form.elements.unpause?.checked) await unpause(action.dag);
     const run = await trigger(action.dag, conf);
     dialog.close();
-    told(`Run ${run.dag_run_id} of ${action.dag} has begun.`, runPage(action.dag, run.dag_run_id));
+    told(`${conf.dry_run ? "Dry run" : "Run"} ${run.dag_run_id} of ${action.dag} has begun.`, runPage(action.dag, run.dag_run_id));
   } catch (refused) {
-    problem.hidden = false;
-    problem.textContent = refused.message;
+    refuse(refused.message);
   }
+}
+
+// Which question this is: of one try of one task, with these words. A task that was cleared asks anew, on other evidence.
+export const identity = ({ task_instance: ti, created_at, subject, body, options }) =>
+  JSON.stringify([ti.id, ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, ti.try_number, created_at, subject, body, options]);
+
+// An answer to a question of a run, with what follows from it. It is given only while the run still asks the same.
+export function confirmAnswer(dialog, question, option, next, told) {
+  const { task_instance: ti, subject } = question;
+  const yes = option === "Approve";
+  draw(
+    dialog,
+    h("form", { method: "dialog", "data-key": `answer ${ti.task_id} ${Date.now()}` },
+      h("h2", { id: "form-title", tabindex: -1 }, `${option}?`),
+      h("p", {}, subject),
+      h("p", {}, h("b", {}, "What will happen: "), yes ? `the run goes on${next ? `. Its next step: ${words(next.name)}, ${next.does}` : ""}.`
+        : option === "Reject" ? "the run is refused here. What it has done so far is taken back, as far as it can be." : `the run goes on with “${option}”.`,
+        " Your name and the time are written into the journal."),
+      h("p.problem", { id: "form-problem", role: "alert", hidden: true }),
+      h("p.buttons", {}, h("button", { type: "submit", class: yes ? "primary" : "danger", id: "form-start" }, option), " ", h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)"))),
+  );
+  dialog.querySelector("form").addEventListener("submit", async (event) => {
+    event.preventDefault();
+    dialog.querySelector("#form-start").disabled = true;
+    try {
+      const now = await questions(ti.dag_id, ti.dag_run_id);
+      if (!now.some((each) => identity(each) === identity(question))) {
+        dialog.close();
+        return told("Nothing was answered: the question has changed, or somebody has answered it. Read what is asked now.", true);
+      }
+      await answer(ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, option);
+      told(`${option}: answered.`, true);
+    } catch (refused) {
+      told(refused.status === 409 ? "Somebody was faster: it is answered." : `Not answered: ${refused.message}`, false);
+    }
+    return dialog.close();
+  });
+  dialog.showModal();
+  dialog.querySelector("#form-start").focus();
 }
 
 function field(name, param) {
@@ -75,19 +212,23 @@ function field(name, param) {
   const about = param.description ? h("small", { id: `${id}-about` }, coded(param.description)) : null;
   const described = { id, name: input, "aria-describedby": about ? `${id}-about` : null };
   const title = schema.title || name.replaceAll("_", " ");
+  if (name === "plan_hash") return null; // the plan that was previewed
+  if (param.fixed) return h("p.field", {}, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }));
   let control;
   if (schema.type === "boolean") {
     return h("p.field", {}, h("label", {}, h("input", { type: "checkbox", ...described, checked: value === true }), ` ${title}`), about);
+  }
+  const options = ["array", "object"].includes(kindOf(schema)) ? schema.items?.enum || schema.examples : null;
+  if (options) {
+    return h("fieldset.field", { "aria-describedby": described["aria-describedby"] }, h("legend", {}, title), about,
+      options.map((each) => h("label", {}, h("input", { type: "checkbox", name: input, value: String(each), checked: (value || []).includes(each) }), ` ${each}`)));
   }
   if (schema.enum) {
     control = h("select", described, schema.enum.map((each) => h("option", { value: String(each), selected: each === value }, String(each))));
   } else if (["number", "integer"].includes(kindOf(schema))) {
     control = h("input", { type: "number", ...described, value: value ?? "", min: schema.minimum, max: schema.maximum, step: kindOf(schema) === "integer" ? 1 : "any" });
   } else if (["array", "object"].includes(kindOf(schema))) {
-    const options = schema.items?.enum || schema.examples;
-    control = options
-      ? h("select", { ...described, multiple: true, size: Math.min(8, Math.max(2, options.length)) }, options.map((each) => h("option", { value: String(each), selected: (value || []).includes(each) }, String(each))))
-      : h("textarea", described, JSON.stringify(value ?? null));
+    control = h("textarea", described, JSON.stringify(value ?? null));
   } else {
     control = h("input", { type: "text", ...described, value: value ?? "" });
   }
@@ -96,10 +237,15 @@ function field(name, param) {
 
 const kindOf = (schema) => (Array.isArray(schema.type) ? schema.type.find((each) => each !== "null") : schema.type);
 
-function read(control, param) {
+// What a form says of one param; undefined: nothing, and the DAG's own default counts.
+function value(form, name, param) {
   const schema = param.schema || {};
+  const control = form.elements[`param ${name}`];
+  if (name === "plan_hash") return undefined;
+  if (!control) return [];
+  if (["array", "object"].includes(kindOf(schema)) && (schema.items?.enum || schema.examples))
+    return [...form.querySelectorAll(`input[name="param ${CSS.escape(name)}"]`)].filter((each) => each.checked).map((each) => each.value);
   if (control.type === "checkbox") return control.checked;
-  if (control.multiple) return [...control.selectedOptions].map((each) => each.value);
   if (schema.enum) return schema.enum.find((each) => String(each) === control.value);
   if (control.type === "number") return control.value === "" ? undefined : Number(control.value);
   if (control.tagName === "TEXTAREA") return JSON.parse(control.value);

@@ -44,11 +44,34 @@ export const questions = async (dag, run) => {
   const told = await ask(rest(`dags/${name(dag)}/dagRuns/${name(run)}/hitlDetails?response_received=false`));
   return told.hitl_details.filter((each) => ["awaiting_input", "deferred"].includes(each.task_instance.state));
 };
+// Why a task failed, as its log says: the error's own text without the traceback around it.
+export async function failure(dag, run, task, number, index) {
+  const at = `dags/${name(dag)}/dagRuns/${name(run)}/taskInstances/${name(task)}/logs/${number}?full_content=false&map_index=${index}`;
+  const told = await ask(rest(at), { headers: { Accept: "application/json" } });
+  const lines = (Array.isArray(told?.content) ? told.content : []).filter((line) => line && typeof line === "object");
+  const errors = lines.flatMap((line) => (Array.isArray(line.error_detail) ? line.error_detail : []));
+  const said = errors.map((error) => error?.exc_value).filter(Boolean).pop();
+  const last = lines.filter((line) => ["error", "critical"].includes(line.level)).pop() || lines[lines.length - 1];
+  return String(said || last?.event || "").slice(0, 1000);
+}
 export const answer = (dag, run, task, index, option) =>
   send(`dags/${name(dag)}/dagRuns/${name(run)}/taskInstances/${name(task)}/${index}/hitlDetails`, "PATCH", {
     chosen_options: [option],
     params_input: {},
   });
+
+// The address around this frame: what is after its # survives a reload, which the frame's own does not.
+export function outerHash(hash) {
+  try {
+    if (window.parent === window || window.parent.location.origin !== location.origin) return "";
+    const { location: outer, history } = window.parent;
+    // Not the # alone: Airflow's page has a base of its own, and it would lead there.
+    if (hash !== undefined) history.replaceState(history.state, "", `${outer.pathname}${outer.search}${hash}`);
+    return outer.hash;
+  } catch {
+    return ""; // inside a page of another origin
+  }
+}
 
 // Pages of Airflow open in its own interface around this page, not inside this frame.
 export const page = (path) => new URL(`../${path}`, document.baseURI).href;

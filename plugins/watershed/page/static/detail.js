@@ -1,11 +1,13 @@
 // One flow: how far each partition is, what is wrong and what to do about it.
 
+import { charts } from "./charts.js";
 import { h } from "./dom.js";
-import { panel } from "./flows.js";
-import { bytes, coded, duration, icon, number, rate, words } from "./words.js";
+import { alerts, panel } from "./flows.js";
+import { term } from "./help.js";
+import { pager } from "./lists.js";
+import { bytes, duration, icon, number, rate, words } from "./words.js";
 
 export function flowDetail(told) {
-  const loud = told.rows.filter((row) => row.error || row.remedy);
   return panel(
     told.id,
     h("p", { class: `state ${told.level}` }, icon(told.state), ` ${words(told.state)}`,
@@ -20,12 +22,16 @@ export function flowDetail(told) {
       "dl.facts.wide",
       {},
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
-      fact("offsets", told.offsets + (told.offsets_reason ? ` (${told.offsets_reason})` : "")), fact("delivery", told.delivery), fact("guarantee", told.guarantee || "not written down yet"),
+      fact("offsets", [term(told.offsets), told.offsets_reason ? ` (${told.offsets_reason})` : ""]), fact("delivery", term(told.delivery)), fact("guarantee", told.guarantee || "not written down yet"),
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
       fact("rate", rate(told.rate_bytes)), fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
-    loud.length ? h("section", {}, h("h3", {}, "What needs attention"), loud.map(trouble)) : null,
-    h("section", {}, h("h3", {}, "Partitions"), told.rows.length ? partitions(told) : h("p", {}, nothing(told))),
+    alerts(told, false),
+    h("section", {}, h("h3", {}, "The last hours"), charts(told.charts)),
+    h("section", {}, h("h3", {}, "Partitions"),
+      told.partitions > 10 ? h("p", {}, h("label", {}, "Filter ", h("input", { type: "search", id: "part-only", placeholder: "topic or state", autocomplete: "off" }))) : null,
+      told.ends ? h("p.note", {}, told.ends) : null,
+      told.rows.length ? partitions(told) : h("p.empty", {}, told.partitions ? "No partition is like that." : nothing(told))),
     told.beside.length ? h("section", {}, h("h3", {}, "Beside the records"), beside(told)) : null,
   );
 }
@@ -39,23 +45,12 @@ const nothing = (told) =>
 
 const place = (row) => `${row.topic}-${row.partition}`;
 
-function trouble(row) {
-  return h(
-    "article",
-    { class: `trouble ${row.level}`, "data-key": `trouble ${place(row)}` },
-    h("h4", {}, icon(row.state), ` ${place(row)}: ${words(row.state)}`),
-    row.error ? h("p", {}, row.error) : null,
-    row.remedy ? h("p.remedy", {}, h("b", {}, "What to do: "), coded(row.remedy)) : null,
-    row.note ? h("p.soft", {}, row.note) : null,
-  );
-}
-
 function partitions(told) {
   const renamed = told.rows.some((row) => row.topic !== row.target_topic);
   return [
     h(
       "div.scroll",
-      {},
+      { tabindex: 0, role: "region", "aria-label": "Partitions" },
       h(
         "table",
         {},
@@ -66,17 +61,13 @@ function partitions(told) {
         h("tbody", {}, told.rows.map((row) =>
           h("tr", { "data-key": `partition ${place(row)}` },
             h("th", { scope: "row" }, place(row)), renamed ? h("td", {}, row.target_topic) : null,
-            h("td", { class: `state ${row.level}` }, icon(row.state), ` ${words(row.state)}`, filling(row)),
+            h("td", { class: `state ${row.level}`, title: row.error }, icon(row.state), ` ${words(row.state)}`, filling(row)),
             [row.position, row.source_end, row.target_end].map((each) => h("td.n", {}, each < 0 ? "–" : number(each))),
             h("td.n", {}, number(row.lag_records)), h("td.n", {}, duration(row.lag_ms)), h("td.n", {}, rate(row.rate_bytes)),
             h("td.n", {}, bytes(row.copied_bytes)), h("td.n", {}, `${duration(row.age_ms)} ago`)))),
       ),
     ),
-    told.partitions > told.rows.length
-      ? h("p.pager", {}, `${number(told.first + 1)} to ${number(told.first + told.rows.length)} of ${number(told.partitions)} `,
-          h("button", { "data-act": "more", "data-first": Math.max(0, told.first - 100), disabled: told.first === 0 }, "Back"), " ",
-          h("button", { "data-act": "more", "data-first": told.first + 100, disabled: told.first + told.rows.length >= told.partitions }, "Further"))
-      : null,
+    pager(told, told.rows.length, 100, "part"),
   ];
 }
 
@@ -87,7 +78,8 @@ function beside(told) {
   return [
     h("ul.totals", {}, told.beside.map((each) => h("li.chip", {}, h("b", {}, number(each.count)), ` ${words(each.kind)} ${words(each.state)}`))),
     told.amiss.length
-      ? h("ul.plain", {}, told.amiss.map((each) => h("li", {}, h("b", {}, `${words(each.kind)} ${each.name}`), `: ${each.state}`, each.why ? `, ${each.why}` : "")))
+      ? h("ul.plain", {}, told.amiss.map((each) => h("li", {}, h("b", {}, `${words(each.kind)} ${each.name}`), `: ${each.state}`, each.why ? `, ${each.why}` : "")),
+          told.more_amiss ? h("li.soft", {}, `and ${number(told.more_amiss)} more`) : null)
       : null,
   ];
 }

@@ -1,30 +1,53 @@
 // The view of flows: what there is in all, the graph, and the same as a table.
 
+import { charts } from "./charts.js";
 import { h } from "./dom.js";
 import { clusterSaid, graph } from "./graph.js";
-import { about, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
+import { term } from "./help.js";
+import { RANK, filterBox, pager } from "./lists.js";
+import { about, coded, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
+
+const AT_ONCE = 50; // flows of one page, as the server cuts them
 
 export function flowsView(told, state) {
   const filtered = Boolean(state.only || state.pair);
-  const flows = state.pair ? told.flows.filter((each) => `${each.source} ${each.target}` === state.pair) : told.flows;
   return [
-    h("section", { "aria-label": "All flows" }, totals(told), silent(told.clusters)),
-    h(
-      "div.tools",
-      { "data-key": "tools" },
-      h("label", {}, "Filter ", h("input", { type: "search", id: "only", placeholder: "flow, cluster, topic or state", autocomplete: "off" })),
+    h("section", { "aria-label": "All flows" }, totals(told), silent(told), alerts(told, true), charts(told.charts)),
+    filterBox("flow, cluster, topic or state", [
       h("button", { "data-act": "attention", "aria-pressed": String(state.only === "attention") }, "Needs attention"),
       filtered ? h("button", { "data-act": "unfilter" }, "Show all") : null,
-      h("span.soft", {}, filtered ? `${plural(flows.length, "flow")} of ${number(told.count)}` : ""),
-    ),
+      h("span.soft", {}, filtered ? `${plural(told.found, "flow")} of ${number(told.count)}` : ""),
+    ]),
     picture(told, state, filtered),
     h(
       "section",
       { id: "table", "aria-label": "Flows as a table", tabindex: -1 },
-      h("h2", {}, state.pair ? `Flows from ${state.pair.replace(" ", " to ")}` : "Flows"),
-      flows.length ? table(flows, state) : h("p", {}, filtered ? "No flow is like that." : "This topology has no flow."),
+      h("h2", {}, state.pair ? `Flows ${state.pair}` : "Flows"),
+      told.flows.length ? [table(told.flows, state), pager(told, told.flows.length, AT_ONCE, "first")]
+        : h("p.empty", {}, filtered ? "No flow is like that." : "This topology has no flow."),
     ),
   ];
+}
+
+// Equal alerts are one line: 5,000 partitions that fail alike are one problem. several: of several flows, each named.
+export function alerts(told, several) {
+  if (!told.alerts.length) return null;
+  return h(
+    "section",
+    { "aria-label": "What needs attention", "data-key": "alerts" },
+    h("h2", {}, "What needs attention"),
+    h("ul.problems", {}, told.alerts.map((each) => h(
+      "li",
+      { class: each.level, "data-key": `alert ${each.state} ${each.partitions[0]} ${each.flows[0]}` },
+      icon(each.state), h("b", {}, `${plural(each.count, "partition")} ${words(each.state)}`),
+      several ? [" in ", each.flows.map((flow, at) => [at ? ", " : "", h("button.link", { "data-act": "flow", "data-flow": flow, "data-key": `alert of ${flow} ${each.state}` }, flow)]), each.more_flows ? " and more flows" : ""] : null,
+      each.text ? h("p.says", {}, each.count > 1 ? h("span.soft", {}, "For instance: ") : null, each.text) : null,
+      each.remedy ? h("p.remedy", {}, h("b", {}, "What to do: "), coded(each.remedy)) : null,
+      each.note ? h("p.soft", {}, each.note) : null,
+      h("small", {}, `${each.partitions.join(", ")}${each.count > each.partitions.length ? ` and ${number(each.count - each.partitions.length)} more` : ""}`),
+    ))),
+    told.more_alerts ? h("p.soft", {}, `and ${plural(told.more_alerts, "other kind")} of alert: filter by a flow or a state`) : null,
+  );
 }
 
 function totals(told) {
@@ -43,17 +66,15 @@ function totals(told) {
   );
 }
 
-const RANK = ["ok", "busy", "idle", "warn", "bad"];
-
-function silent(clusters) {
-  const mute = clusters.filter((each) => each.state === "silent");
+function silent(told) {
+  const mute = told.clusters.filter((each) => each.state === "silent");
   if (!mute.length) return null;
   const list = h("ul.problems", {}, mute.map(mutely));
   if (mute.length <= MUTE) return list;
   return h(
     "details.many",
     { "data-key": "silent" },
-    h("summary.warn", {}, icon("silent"), h("b", {}, plural(mute.length, "cluster")), ` of ${clusters.length} do not answer: ${mute.slice(0, MUTE).map((each) => each.alias).join(", ")} …`),
+    h("summary.warn", {}, icon("silent"), h("b", {}, plural(mute.length, "cluster")), ` of ${told.cluster_count} do not answer: ${mute.slice(0, MUTE).map((each) => each.alias).join(", ")} …`),
     list,
   );
 }
@@ -71,30 +92,28 @@ const mutely = (each) =>
   );
 
 function picture(told, state, filtered) {
-  if (told.too_many) return h("p.note", {}, "Too many arrows to draw them legibly: filter, or use the table.");
+  if (told.too_many) return h("p.note", {}, "Too many arrows or clusters to draw them legibly: filter, or use the table.");
   if (!told.graph || (filtered && !told.arrows.length)) return null;
   return h(
     "section",
     { "aria-label": "Graph", "data-key": "graph" },
     h("a.skip", { href: "#table" }, "Skip the graph"),
-    h("div.graph-frame", {}, graph(told, state.chosen)),
+    h("div.graph-frame", { tabindex: 0, role: "region", "aria-label": "Graph, scrolls" }, graph(told, state.chosen)),
     h(
       "p.legend",
       {},
       [...new Set(["running", "catching_up", "paused", "silent", ...told.flows.map((each) => each.state)])]
         .map((each) => h("span", { class: levelOf(each) }, icon(each), ` ${words(each)} `)),
-      h("span.soft.says", {}, " Lag is in records and in time. Long dashes catch up, short ones stand still, dots are not heard of."),
+      h("span.soft.says", {}, " ", term("lag", "Lag"), " is in records and in time. Long dashes catch up, short ones stand still, dots are not heard of."),
     ),
   );
 }
 
 function table(flows, state) {
-  const ordered = [...flows].sort(
-    (one, other) => RANK.indexOf(other.level) - RANK.indexOf(one.level) || one.id.localeCompare(other.id, "en", { numeric: true }));
   const attention = (each) => ["bad", "warn"].includes(each.level);
   return h(
     "div.scroll",
-    {},
+    { tabindex: 0, role: "region", "aria-label": "Flows" },
     h(
       "table",
       {},
@@ -105,7 +124,7 @@ function table(flows, state) {
         h("tr", {}, ["Flow", "State", "From", "To", "Topics"].map((each) => h("th", { scope: "col" }, each)),
           ["Lag", "Behind", "Rate", "Partitions"].map((each) => h("th.n", { scope: "col" }, each))),
       ),
-      h("tbody", {}, ordered.map((each) => [
+      h("tbody", {}, flows.map((each) => [
         h(
           "tr",
           { "data-key": `row ${each.id}`, "aria-selected": String(state.flow === each.id) },
@@ -128,18 +147,19 @@ function table(flows, state) {
 }
 
 export function clusterDetail(told, alias) {
-  const cluster = told.clusters.find((each) => each.alias === alias);
-  if (!cluster) return null;
-  const flows = told.flows.filter((each) => each.source === alias || each.target === alias);
+  const cluster = told.cluster;
+  if (cluster?.alias !== alias) return null;
   return panel(
     `Cluster ${alias}`,
     h("p", { class: `state ${cluster.state === "answers" ? "ok" : "warn"}` }, icon(cluster.state === "answers" ? "running" : "silent"), ` ${clusterSaid(cluster)}`),
     cluster.problem ? h("p.problem", {}, cluster.problem) : null,
-    h("h3", {}, "Its flows"),
-    h("ul.plain", {}, flows.map((each) =>
+    h("h3", {}, `Its ${plural(cluster.found, "flow")}`),
+    h("ul.plain", {}, cluster.flows.map((each) =>
       h("li", {}, h("span", { class: `state ${each.level}` }, icon(each.state)), " ",
         h("button.link", { "data-act": "flow", "data-flow": each.id }, each.id),
         h("span.soft", {}, each.source === alias ? ` to ${each.target}` : ` from ${each.source}`)))),
+    cluster.found > cluster.flows.length
+      ? h("p", {}, `and ${number(cluster.found - cluster.flows.length)} more: `, h("button.link", { "data-act": "filter", "data-only": alias }, `list the flows of ${alias}`)) : null,
   );
 }
 

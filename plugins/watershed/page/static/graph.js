@@ -28,13 +28,13 @@ function cluster(told, box, stop) {
     "g",
     {
       class: `cluster ${told.state}`, tabindex: stop ? 0 : -1, role: "button", "data-key": `cluster ${told.alias}`,
-      "data-act": "cluster", "data-cluster": told.alias, "aria-label": `cluster ${told.alias}: ${said}`,
+      "data-act": "cluster", "data-cluster": told.alias,
     },
-    s("title", {}, `${told.alias}: ${said}${told.problem ? `\n${told.problem}` : ""}`),
+    s("title", {}, `cluster ${told.alias}: ${said}${told.problem ? `\n${told.problem}` : ""}`),
     s("rect", { x: box.x, y: box.y, width: box.w, height: box.h, rx: 8 }),
     middles.map((middle) => [
-      s("text.name", { x: box.x + box.w / 2, y: middle - 3, "text-anchor": "middle" }, cut(told.alias, 20)),
-      s("text.said", { x: box.x + box.w / 2, y: middle + 14, "text-anchor": "middle" }, said),
+      s("text.name", { "aria-hidden": "true", x: box.x + box.w / 2, y: middle - 3, "text-anchor": "middle" }, cut(told.alias, 20)),
+      s("text.said", { "aria-hidden": "true", x: box.x + box.w / 2, y: middle + 14, "text-anchor": "middle" }, said),
     ]),
   );
 }
@@ -52,20 +52,20 @@ function arrow(told, place, stop) {
     "g",
     {
       class: `arrow ${told.level} state-${told.state}`, tabindex: stop ? 0 : -1, role: "button", "data-key": `arrow ${told.key}`,
-      "data-act": "arrow", "data-flow": told.flows.length === 1 ? told.flows[0] : null,
-      "data-pair": told.flows.length === 1 ? null : `${told.source} ${told.target}`, "aria-label": arrowSaid(told),
+      "data-act": "arrow", "data-flow": told.flow,
+      "data-pair": told.flow ? null : `${told.source} → ${told.target}`, "aria-label": arrowSaid(told),
     },
     s("title", {}, arrowSaid(told)),
     s("path.hit", { d: place.d }),
-    s("path", { d: place.d, class: told.flows.length > 1 ? "way bundle" : "way" }),
+    s("path", { d: place.d, class: told.flow ? "way" : "way bundle" }),
     s("path.head", { d: `M${x - side * 7},${y} L${base},${y - 5.5} L${base},${y + 5.5} z` }),
   );
 }
 
-const name = (told) => (told.flows.length === 1 ? told.flows[0] : plural(told.flows.length, "flow"));
+const name = (told) => told.flow || plural(told.count, "flow");
 
 const counts = (told) =>
-  told.flows.length === 1
+  told.flow
     ? words(told.state)
     : Object.entries(told.states).map(([state, count]) => `${count} ${words(state)}`).join(", ");
 

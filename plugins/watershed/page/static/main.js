@@ -1,23 +1,31 @@
 // The page: where a person is stands in the address (#…), what is shown is read again every two seconds.
 
-import { buttons, start } from "./actions.js";
+import { buttons, confirmAnswer, identity, start } from "./actions.js";
 import * as airflow from "./airflow.js";
 import { flowDetail } from "./detail.js";
 import { draw, h } from "./dom.js";
+import { fleetAction, fleetsView } from "./fleets.js";
 import { clusterDetail, flowsView } from "./flows.js";
+import { openHelp } from "./help.js";
+import { groupsView, topicsView } from "./lists.js";
 import { migrationsView } from "./migrations.js";
+import { hush, learn, notices } from "./notices.js";
 import { proofsView } from "./proofs.js";
 import { follow } from "./theme.js";
 import { clock, duration } from "./words.js";
 
 const EVERY_MS = 2000;
-const VIEWS = ["flows", "migrations", "proofs"];
-const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs" };
+const VIEWS = ["flows", "topics", "groups", "fleets", "migrations", "proofs"];
+const LISTS = ["flows", "topics", "groups"]; // those with a filter and pages
+const TOAST_MS = 10000;
+// What stands in the address: with it a view opens again as it was. first, part: numbers of the first row of a page.
+const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "only", "first", "part", "partOnly"];
+const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs", fleet: "fleets", supervise: "fleets", operate: "flows", decide: "flows", inspect: "flows", drill: "migrations", abandon: "migrations" };
 const $ = (id) => document.getElementById(id);
 
 const query = new URLSearchParams(location.search);
 const tab = ofDag(query.get("dag"), query.get("run"));
-const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", only: "", first: 0, chosen: "", runFixed: false };
+const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", only: "", first: 0, part: 0, partOnly: "", chosen: "", runFixed: false };
 let names = null; // topologies that this user may see
 let told = null; // what was read last, of the view
 let detail = null;
@@ -35,7 +43,8 @@ function ofDag(dag, run) {
 
 function fromAddress() {
   const at = new URLSearchParams(location.hash.slice(1));
-  for (const key of ["topology", "view", "flow", "cluster", "pair", "run", "report", "only"]) state[key] = at.get(key) || "";
+  for (const key of PLACES) state[key] = at.get(key) || "";
+  for (const key of ["first", "part"]) state[key] = Math.max(0, Number.parseInt(state[key], 10) || 0);
   if (tab) {
     state.topology = tab.topology;
     state.runFixed = Boolean(tab.run);
@@ -44,15 +53,17 @@ function fromAddress() {
   }
   if (!VIEWS.includes(state.view)) state.view = "flows";
   state.topology ||= names?.[0]?.name || "";
-  state.first = 0;
 }
 
-function go(change) {
-  Object.assign(state, { first: 0 }, change);
+// Goes to another place, and remembers it in the address: of this frame, and of the page around it, which survives a
+// reload. A list begins at its start again unless it says where. how: `replaceState` while somebody types.
+function go(change, how = "pushState") {
+  const other = ["view", "only", "pair", "topology"].some((key) => key in change);
+  Object.assign(state, other ? { first: 0 } : {}, "flow" in change ? { part: 0, partOnly: "" } : {}, change);
   const at = new URLSearchParams();
-  for (const key of ["topology", "view", "flow", "cluster", "pair", "run", "report", "only"])
-    if (state[key] && !(tab && key === "topology")) at.set(key, state[key]);
-  history.replaceState(null, "", `#${at}`);
+  for (const key of PLACES) if (state[key] && !(tab && key === "topology")) at.set(key, state[key]);
+  history[how](null, "", `#${at}`);
+  airflow.outerHash(`#${at}`);
   return tick();
 }
 
@@ -69,14 +80,15 @@ async function tick() {
     }
     const topology = state.topology;
     const [view, part, questions] = await Promise.all([
-      state.view === "flows" ? airflow.read("flows", { topology, only: state.only })
+      LISTS.includes(state.view) ? airflow.read(state.view, { topology, only: state.only, first: state.first, ...(state.view === "flows" ? { pair: state.pair, cluster: state.cluster } : {}) })
         : airflow.read(state.view, { topology, run: state.view === "migrations" || state.runFixed ? state.run : "" }),
-      state.flow ? airflow.read("flow", { topology, flow: state.flow, first: state.first }) : null,
+      state.flow ? airflow.read("flow", { topology, flow: state.flow, first: state.part, only: state.partOnly }) : null,
       open(told),
     ]);
     if (mine !== round) return;
     [told, detail, asked] = [{ ...view, view: state.view, topology }, part, questions];
     [readAt, problem] = [Date.now(), null];
+    learn(told).then((news) => news && paint());
   } catch (failure) {
     if (mine !== round) return;
     problem = failure;
@@ -110,13 +122,31 @@ function paint() {
   fresh();
   if (!names) return;
   if (tab && !tab.view) return draw($("view"), h("p", {}, `${tab.dag} is not a DAG of a topology.`));
-  if (!names.length) return draw($("view"), h("p", {}, "There is no topology that you may see. Topologies are the files in WATERSHED_TOPOLOGIES; to see one you need to be allowed to read its DAG replicate__NAME."));
-  if (!told || told.view !== state.view || told.topology !== state.topology) return draw($("view"), problem ? null : h("p.soft", {}, "Reading …"));
+  if (!names.length) return draw($("view"), h("p.empty", {}, "There is no topology that you may see. Topologies are the files in WATERSHED_TOPOLOGIES; to see one you need to be allowed to read its DAG replicate__NAME."));
+  if (!told || told.view !== state.view || told.topology !== state.topology) return draw($("view"), problem ? null : h("p.loading", { role: "status" }, "Reading …"));
   draw($("actions"), buttons(told.actions || []));
-  const views = { flows: flowsView, migrations: () => migrationsView(told, state, asked), proofs: proofsView };
+  const said = notices(told);
+  draw($("notices"), said);
+  $("notices").hidden = !said.length;
+  awaited(told.awaiting || []);
+  $("view").classList.toggle("is-stale", Boolean(problem));
+  const views = { flows: flowsView, topics: topicsView, groups: groupsView, fleets: fleetsView, migrations: () => migrationsView(told, state, asked), proofs: proofsView };
   draw($("view"), views[state.view](told, state));
-  if (state.view === "flows" && $("only") !== document.activeElement) $("only").value = state.only === "attention" ? "" : state.only;
+  fill("only", state.only === "attention" ? "" : state.only);
   panel();
+  fill("part-only", state.partOnly);
+}
+
+// An input shows what is filtered by, unless somebody types in it.
+function fill(id, text) {
+  if ($(id) && $(id) !== document.activeElement) $(id).value = text;
+}
+
+// That a person is awaited is seen from every view, and in the browser's tab.
+function awaited(found) {
+  const count = found.length;
+  document.title = count ? `(${count}) Replication` : "Replication";
+  draw($("tab-migrations"), "Migrations", count ? h("span.awaits", {}, String(count), h("span.hidden", {}, count === 1 ? " question waits for a person" : " questions wait for a person")) : null);
 }
 
 function panel() {
@@ -136,7 +166,7 @@ function banner() {
   if (status === 404) return `${state.topology}: there is nothing of that name, or you may not see it.`;
   if (status === 422) return [`The file of ${state.topology} does not compile.`, h("pre", {}, problem.message)];
   const old = readAt ? ` What is shown is from ${clock(readAt)}, ${duration(Date.now() - readAt)} ago.` : "";
-  return `Airflow does not answer (${problem.message}).${old} It is asked again.`;
+  return `Airflow does not answer (${problem.message}).${old} It is asked again every two seconds; what is shown may have changed.`;
 }
 
 function fresh() {
@@ -145,8 +175,16 @@ function fresh() {
   $("fresh").classList.toggle("late", Boolean(late));
 }
 
+// A message leaves by itself, but not while somebody reads it: with the focus or the pointer on it, it stays. It stands
+// in the head of the page and never lies on a button.
+let leaving = 0;
 function say(text, href) {
-  draw($("told"), h("p", {}, text, " ", href ? h("a", { href, "data-act": "airflow" }, "Open it in Airflow") : null, " ", h("button", { "data-act": "hush" }, "Close")));
+  clearTimeout(leaving);
+  leaving = setTimeout(function leave() {
+    if ($("told").matches(":hover, :focus-within")) leaving = setTimeout(leave, 1000);
+    else draw($("told"));
+  }, TOAST_MS);
+  draw($("told"), h("p", {}, text, " ", href ? h("a", { href, "data-act": "airflow" }, "Open it in Airflow") : null, " ", h("button", { "data-act": "hush", "aria-label": "Close the message" }, "Close")));
 }
 
 function close() {
@@ -165,36 +203,41 @@ function show(element, change) {
 }
 
 const ACTS = {
-  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
+  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", only: "", pair: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
   flow: (element) => show(element, { flow: element.dataset.flow, cluster: "" }),
   cluster: (element) => show(element, { cluster: element.dataset.cluster, flow: "" }),
   arrow: (element) => element.dataset.flow ? show(element, { flow: element.dataset.flow, cluster: "" })
     : go({ pair: element.dataset.pair }).then(() => $("table")?.focus()),
   attention: () => go({ only: state.only === "attention" ? "" : "attention", pair: "" }),
+  filter: (element) => go({ only: element.dataset.only, pair: "", flow: "", cluster: "" }),
   unfilter: () => { $("only").value = ""; go({ only: "", pair: "" }); },
-  more: (element) => go({ first: Number(element.dataset.first) }),
+  more: (element) => go({ [element.dataset.at]: Number(element.dataset.first) }),
   close,
   run: (element) => go({ run: element.dataset.run }),
   report: (element) => go({ report: state.report === element.dataset.report ? "" : element.dataset.report })
     .then(() => document.querySelector("iframe.report")?.scrollIntoView({ block: "start" })),
   start: (element) => {
-    const action = told.actions.find((each) => each.dag === element.dataset.dag);
-    if (action.allowed) start($("form"), action, (text, href) => { say(text, href); tick(); });
-    else say(action.why_not);
+    const found = told.actions.find((each) => each.dag === element.dataset.dag);
+    const preset = element.dataset.preset ? JSON.parse(element.dataset.preset) : {};
+    const action = found.what === "fleet" ? { ...found, ...fleetAction(preset.action, preset.target) } : found;
+    const done = (told.waves || []).filter((each) => each.state === "done").map((each) => each.name);
+    start($("form"), action, { topology: state.topology, done, preset }, (text, href) => { say(text, href); tick(); });
   },
   cancel: () => $("form").close(),
   hush: () => draw($("told")),
-  answer: async (element) => {
-    const { dag, run, task, index, option } = element.dataset;
-    element.disabled = true;
-    try {
-      await airflow.answer(dag, run, task, index, option);
-      asked = [];
-      say(`${option}: answered.`);
-    } catch (refused) {
-      say(refused.status === 409 ? "Somebody was faster: it is answered." : `Not answered: ${refused.message}`);
-    }
-    tick();
+  dismiss: (element) => { hush(element.dataset.run); paint(); },
+  decide: (element) => go({ view: "migrations", run: element.dataset.run, flow: "", cluster: "" }).then(() => document.querySelector(".question")?.scrollIntoView({ block: "start" })),
+  help: () => openHelp($("help")),
+  "close-help": () => $("help").close(),
+  answer: (element) => {
+    const next = told.run?.steps?.find((step) => step.name === told.run.next);
+    const question = asked.find((each) => identity(each) === element.dataset.question);
+    if (!question) return tick();
+    confirmAnswer($("form"), question, element.dataset.option, next, (text, done) => {
+      if (done) asked = [];
+      say(text);
+      tick();
+    });
   },
 };
 
@@ -210,7 +253,8 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("keydown", (event) => {
   const element = event.target.closest?.("[data-act]");
-  if (event.key === "Escape" && !$("detail").hidden && !$("form").open) return close();
+  if (event.key === "Escape" && !$("detail").hidden && !$("form").open && !$("help").open) return close();
+  if (event.key === "?" && !event.target.closest?.("input, textarea, select") && !$("form").open && !$("help").open) return openHelp($("help"));
   if (event.key === "Tab" && event.target.closest?.("#detail")) stayInside(event);
   if (element?.matches("svg g") && (event.key === "Enter" || event.key === " ")) {
     event.preventDefault();
@@ -244,9 +288,10 @@ function step(event, element) {
 
 let typed = 0;
 document.addEventListener("input", (event) => {
-  if (event.target.id !== "only") return;
+  const text = event.target.value?.trim();
+  if (event.target.id !== "only" && event.target.id !== "part-only") return;
   clearTimeout(typed);
-  typed = setTimeout(() => go({ only: event.target.value.trim(), pair: "" }), 250);
+  typed = setTimeout(() => go(event.target.id === "only" ? { only: text, pair: "" } : { partOnly: text, part: 0 }, "replaceState"), 250);
 });
 document.addEventListener("change", (event) => {
   if (event.target.id === "topology") {
@@ -254,7 +299,11 @@ document.addEventListener("change", (event) => {
     go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", only: "" });
   }
 });
-window.addEventListener("hashchange", () => { fromAddress(); tick(); });
+window.addEventListener("popstate", () => {
+  fromAddress();
+  airflow.outerHash(location.hash || "#");
+  tick();
+});
 document.addEventListener("visibilitychange", () => { if (!document.hidden) tick(); });
 
 async function forever() {
@@ -265,6 +314,7 @@ async function forever() {
 }
 
 follow();
+if (!location.hash && airflow.outerHash()) history.replaceState(null, "", airflow.outerHash()); // the page around was reloaded
 fromAddress();
 setInterval(fresh, 1000);
 forever();

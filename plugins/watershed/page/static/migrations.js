@@ -1,15 +1,21 @@
 // Migrations: the waves, the runs, and one run step by step with what its gates saw.
 
-import { runPage } from "./airflow.js";
+import { identity } from "./actions.js";
+import { page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
+import { explained, term } from "./help.js";
+import { markdown } from "./markdown.js";
+import { downloads, said, verdictLevel, verdictMark } from "./proofs.js";
 import { coded, duration, icon, moment, number, plural, words } from "./words.js";
 
 const LEVEL = {
   done: "ok", under_way: "busy", planned: "idle", not_begun: "idle", refused: "bad", taken_back: "warn", rolled_back: "warn",
-  paused: "busy", blocked: "idle",
+  paused: "busy", blocked: "idle", awaited: "warn",
 };
 const level = (state) => LEVEL[state] || "bad";
-const mark = (state) => ({ not_begun: "planned", blocked: "paused" })[state] || state;
+const mark = (state) => ({ not_begun: "planned", blocked: "paused", awaited: "paused" })[state] || state;
+const STATES = { awaited: "a person is awaited" };
+const stateWords = (state) => STATES[state] || words(state);
 
 const KINDS = { migrate: "Migration", rollback: "Rollback", failover: "Failover", failback: "Failback", drill: "Rehearsal" };
 const titled = (each) => `${KINDS[each.kind] || words(each.kind)} of ${each.wave}`;
@@ -25,11 +31,20 @@ export function migrationsView(told, state, questions) {
     told.journal.foreign.length ? h("p.problem", {}, icon("broken"), " Journal lines that are not ours, and do not count: ", told.journal.foreign.map(line => `offset ${line.offset} (${line.why})`).join("; "), ".") : null,
     told.journal.unverified ? h("p", {}, `${told.journal.unverified} journal entries are signed; not verified here: no key.`) : null,
     told.journal.broken ? h("p.problem", {}, icon("broken"), " The journal is not whole: ", told.journal.broken, ". What stands before is shown.") : null,
+    told.run ? run(told, state, questions) : told.wanted ? h("p.note", {}, `The journal of ${told.topology} has no run ${told.wanted} (yet).`) : null,
+    told.runs.length ? runs(told) : h("p.empty", {}, "No run has begun. ",
+      told.actions.some((each) => each.what === "migrate") ? "Start one with “Migrate”: the form says what every step will do." : ""),
+    dryRuns(told),
     h("section", { "aria-label": "Waves" }, h("h2", {}, `Waves along ${told.flow}`), h("ol.waves", {}, told.waves.map(wave))),
-    told.runs.length ? runs(told) : h("p.note", {}, "No run has begun. ",
-      told.actions.some((each) => each.what === "migrate") ? "Start one with “Migrate”; its dry run says what every step would do." : ""),
-    told.run ? run(told, questions) : told.wanted ? h("p.note", {}, `The journal of ${told.topology} has no run ${told.wanted} (yet).`) : null,
   ];
+}
+
+function dryRuns(told) {
+  const found = told.airflow.filter((each) => each.dry_run);
+  if (!found.length) return null;
+  return h("section", { "aria-label": "Dry runs" }, h("h2", {}, term("dry run", "Dry runs")), h("p.soft", {}, "They said what every step would do, and touched nothing. They are in no journal."),
+    h("ul.runs", {}, found.map((each) => h("li", { "data-key": `dry ${each.dag} ${each.run}` }, icon("planned"), ` ${moment(each.queued_ms)} · dry run of `,
+      h("a", { href: runPage(each.dag, each.run), "data-act": "airflow" }, each.dag), `, ${words(each.state)}${each.by ? `, started by ${each.by}` : ""}`))));
 }
 
 function wave(each) {
@@ -78,18 +93,25 @@ function runs(told) {
   );
 }
 
-function run(told, questions) {
-  const each = told.run;
+// The person who started the DAG run, as Airflow knows it; else whoever the journal names.
+function starter(each, told) {
+  const found = told.airflow.find((run) => run.dag === each.dag && run.run === each.dag_run);
+  return found?.by ? `${found.by} (Airflow)` : each.by;
+}
+
+function run(told, state, questions) {
+  const each = { ...told.run };
+  if (told.awaiting.some((one) => one.dag === each.dag && one.run === each.dag_run)) each.state = "awaited";
   const over = each.ended_ms !== null || each.undone.length > 0;
   const shown = each.steps.filter((step) => !over || step.state !== "planned");
   return h(
     "section",
     { "aria-label": "Timeline", "data-key": `timeline ${each.run}` },
-    h("h2", {}, titled(each), h("span", { class: `badge ${level(each.state)}` }, icon(mark(each.state)), ` ${words(each.state)}`)),
+    h("h2", {}, titled(each), h("span", { class: `badge ${level(each.state)}` }, icon(mark(each.state)), ` ${stateWords(each.state)}`)),
     h(
       "p.soft",
       {},
-      `Begun ${moment(each.began_ms)} by ${each.by}`,
+      `Begun ${moment(each.began_ms)} by ${starter(each, told)}`,
       each.ended_ms ? `, ended ${moment(each.ended_ms)} (${duration(each.ended_ms - each.began_ms)})` : `, ${duration(told.at - each.began_ms)} ago`,
       each.strategy ? `; strategy ${words(each.strategy)}` : "",
       each.taken_over ? `; went on in another process ${each.taken_over === 1 ? "once" : `${each.taken_over} times`}` : "",
@@ -103,7 +125,9 @@ function run(told, questions) {
       ? h("p.note", {}, each.plan_known ? "The file has changed since this run began; the run keeps its plan."
           : "This run began with another plan than the file gives now, which is not kept here: only its own steps are shown.") : null,
     stands(each, told),
+    writes(each, told),
     questions.map((asked) => question(asked, told)),
+    files(each, state),
     h("ol.timeline", {}, shown.map((step) => [step.point_of_no_return ? edge(each) : null, row(step, each)])),
     shown.length < each.steps.length
       ? h("p.soft", {}, `Not reached: ${each.steps.filter((step) => !shown.includes(step)).map((step) => words(step.name)).join(", ")}.`) : null,
@@ -127,11 +151,53 @@ function stands(each, told) {
     h("dl.facts", {},
       fact("so far", `${done} of ${plural(each.steps.length, "step")}; the last entry of the journal is ${duration(told.at - each.last_ms)} old`),
       undoing ? fact("now", "what was begun is being taken back") : now ? fact("now", doing(now)) : null,
+      each.progress ? fact("sees now", [h("b.live", {}, each.progress.text), each.progress.at_ms === null ? null : h("span.soft", {}, ` (${duration(Math.max(0, told.at - each.progress.at_ms))} ago)`)]) : null,
       next && !undoing ? fact("next step", doing(next)) : null,
       undoing ? null : fact("way back", rehearsal(each) ? "none is needed: only copies are touched" : each.crossed
         ? "behind the point of no return: nothing is taken back by itself any more; “Roll back” carries everything home"
         : "before the point of no return: whatever fails is taken back by itself, and exactly")),
   );
+}
+
+// Seconds without writes: what counts for whoever waits for the applications.
+function writes(each, told) {
+  const { measured_ms, since_ms, usual_ms } = each.writes;
+  if (measured_ms === null && since_ms === null && usual_ms === null) return null;
+  const expected = usual_ms === null ? null : h("span.soft", {}, ` (expected about ${duration(usual_ms)} when everybody follows at once)`);
+  const says = measured_ms !== null ? [h("b", {}, duration(measured_ms)), " without writes, measured from the first producer that was told to stop to the ", term("canary")]
+    : since_ms !== null ? [h("b", {}, duration(Math.max(0, told.at - since_ms))), " without writes until now: producers stand still"]
+    : each.ended_ms !== null ? "producers did not stand still" : "producers write; they have not been told to stop";
+  return h("p.writes", { "data-key": "writes", class: since_ms !== null ? "is-still" : null }, says, measured_ms !== null && each.ended_ms !== null ? null : expected);
+}
+
+// Evidence and proofs of this run, with their verdicts beside the links.
+function files(each, state) {
+  if (!each.evidence.length && !each.proofs.length) return null;
+  const at = (one, file, download) =>
+    page(`watershed/evidence?${new URLSearchParams({ dag_id: one.dag, run_id: one.run, wave: one.wave, file, ...(download ? { download: "true" } : {}) })}`);
+  const opened = [...each.evidence.map((one) => ({ id: `evidence ${one.wave}`, title: `Evidence of wave ${one.wave}`, src: at(one, "evidence.html") })),
+    ...each.proofs.map((one) => ({ id: `proof ${one.task}`, title: `Report of the proof ${one.task}`, src: page(`watershed/proof?${new URLSearchParams({ dag_id: one.dag, run_id: one.run, task_id: one.task })}`) }))]
+    .find((one) => one.id === state.report);
+  const button = (id, about) => h("button", { "data-act": "report", "data-report": id, "aria-expanded": String(opened?.id === id), "aria-label": `${opened?.id === id ? "Close" : "Open"} ${about}` }, opened?.id === id ? "Close" : "Open");
+  return h("section.files", { "aria-label": "Evidence and proofs", "data-key": "files" },
+    h("h3", {}, "Evidence and proofs"),
+    h("ul.plain", {},
+      each.proofs.map((one) => h("li", { "data-key": `file ${one.task}` }, h("span", { class: `state ${verdictLevel(one.verdict)}` }, icon(verdictMark(one.verdict)), ` ${said(one)}`),
+        `, ${words(one.task)}, level `, one.level ? term(one.level) : "–", " ", one.report ? [button(`proof ${one.task}`, `the report of ${one.task}`), " ", one.verdict === "running" ? null : downloads(one)] : h("span.soft", {}, "no report"))),
+      each.evidence.map((one) => h("li", { "data-key": `evidence ${one.wave}` }, sealed(one), " ",
+        one.files.includes("evidence.html") ? button(`evidence ${one.wave}`, `the evidence of wave ${one.wave}`) : null, " ",
+        one.files.map((file) => [h("a", { href: at(one, file, true), download: "" }, `Download ${file}`), " "])))),
+    opened ? h("iframe.report", { "data-key": `frame ${opened.id}`, src: opened.src, title: opened.title, sandbox: true }) : null);
+}
+
+// A pack is written for every run that ends, also for one that was refused or taken back; only of one that was done it is
+// sealed, and then the journal has its root.
+function sealed(one) {
+  const of = ` evidence of ${one.wave === "everything" ? "all waves" : `wave ${one.wave}`}, `;
+  if (one.sealed) return [h("span.state.ok", {}, icon("done")), of, term("seal", "sealed")];
+  const state = one.state || "unknown";
+  return [h("span", { class: `state ${one.state ? level(state) : "warn"}` }, icon(one.state ? mark(state) : "silent")), of, one.state === "done"
+    ? h("b", {}, "not as it was sealed: its root is not the one in the journal") : ["not sealed; the run ", one.state ? `is ${words(state)}` : "is not among those of the journal that are shown"]];
 }
 
 const doing = (step) => [h("b", {}, words(step.name)), `: ${step.does}`, step.undo ? h("span.soft", {}, ` Undo: ${step.undo}.`) : null];
@@ -157,11 +223,11 @@ function decisions(found) {
 function edge(each) {
   const says = rehearsal(each) ? ": a migration would not be taken back by itself behind it"
     : each.crossed ? " (crossed): nothing is taken back by itself any more" : ": up to here a rollback is automatic and exact";
-  return h("li.edge", { "data-key": "edge" }, h("b", {}, "Point of no return"), says);
+  return h("li.edge", { "data-key": "edge" }, h("b", {}, term("point of no return", "Point of no return")), says);
 }
 
 function row(step, each) {
-  const next = step.name === each.next && each.state === "under_way";
+  const next = step.name === each.next && ["under_way", "awaited"].includes(each.state);
   const state = next ? "next" : step.state;
   const took = step.ended_ms && step.began_ms !== null ? duration(step.ended_ms - step.began_ms) : "";
   const told = step.point_of_no_return || !step.told ? step.does : step.told;
@@ -172,7 +238,7 @@ function row(step, each) {
     h(
       "div",
       {},
-      h("h4", {}, words(step.name), " ", h("span.state", {}, next ? "next" : step.state === "planned" ? "" : words(step.state)),
+      h("h4", {}, explained(words(step.name)), " ", h("span.state", {}, next ? "next" : step.state === "planned" ? "" : words(step.state)),
         " ", h("span.soft.time", {}, took)),
       h("p", {}, told, step.brief ? [" ", h("span.saw", {}, step.brief)] : null),
       step.refused ? h("p.problem", {}, step.refused) : null,
@@ -189,23 +255,23 @@ function row(step, each) {
 }
 
 const evidence = (step) =>
-  h("div.scroll", {}, h("table.evidence", {}, h("caption", {}, `What ${words(step.name)} saw`),
+  h("div.scroll", { tabindex: 0, role: "region", "aria-label": `What ${words(step.name)} saw` }, h("table.evidence", {}, h("caption", {}, `What ${words(step.name)} saw`),
     h("tbody", {}, step.evidence.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, value))))),
     step.more_evidence ? h("p.soft", {}, coded(`${plural(step.more_evidence, "value")} more: \`topology journal\` has them.`)) : null);
 
 function question(asked, told) {
   const ti = asked.task_instance;
+  const own = identity(asked);
   const why = `why ${ti.task_id} ${ti.map_index}`.replaceAll(/[^\w]/g, "-");
   const may = told.actions.find((each) => each.dag === ti.dag_id) || { answers: false, why_no_answer: "You may look, and not answer." };
   return h(
     "section.question",
-    { "data-key": `question ${ti.task_id} ${ti.map_index}`, "aria-label": "A person has to decide" },
+    { "data-key": `question ${own}`, "aria-label": "A person has to decide" },
     h("h3", {}, icon("paused"), ` ${asked.subject}`),
-    asked.body ? h("details", {}, h("summary", {}, "What it is decided on"), h("pre", {}, asked.body)) : null,
+    asked.body ? h("details", { open: true, "data-key": "body" }, h("summary", {}, "What it is decided on"), markdown(asked.body)) : null,
     h("p", {}, asked.options.map((option) => [
       h("button", {
-        "data-act": "answer", "data-dag": ti.dag_id, "data-run": ti.dag_run_id, "data-task": ti.task_id, "data-index": ti.map_index,
-        "data-option": option, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
+        "data-act": "answer", "data-question": own, "data-option": option, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
         "aria-describedby": may.answers ? null : why,
       }, option), " "])),
     may.answers ? null : h("p.soft", { id: why }, may.why_no_answer),

@@ -2,13 +2,15 @@
 
 import { page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
+import { term } from "./help.js";
 import { icon, moment, number, words } from "./words.js";
 
 const LEVEL = { proven: "ok", repeated: "ok", running: "busy", incomplete: "warn", none: "warn" };
 const level = (verdict) => LEVEL[verdict] || "bad";
 const WORDS = { none: "ended without a verdict", running: "runs" };
-const said = (each) => (each.verdict === "repeated" ? `proven, ${number(each.counts.repeated || 0)} repeated` : WORDS[each.verdict] || each.verdict);
-const mark = (verdict) => (verdict === "running" ? "under_way" : verdict);
+export const verdictLevel = level;
+export const said = (each) => (each.verdict === "repeated" ? `proven, ${number(each.counts.repeated || 0)} repeated` : WORDS[each.verdict] || each.verdict);
+export const verdictMark = (verdict) => (verdict === "running" ? "under_way" : verdict);
 
 export function proofsView(told, state) {
   if (!told.proofs.length)
@@ -18,7 +20,7 @@ export function proofsView(told, state) {
     h("h2", {}, "Proofs"),
     h(
       "div.scroll",
-      {},
+      { tabindex: 0, role: "region", "aria-label": "Proofs" },
       h(
         "table",
         {},
@@ -29,19 +31,27 @@ export function proofsView(told, state) {
           h(
             "tr",
             { "data-key": `proof ${key(each)}`, "aria-selected": String(each === open) },
-            h("th", { scope: "row", class: `state ${level(each.verdict)}` }, icon(mark(each.verdict)), ` ${said(each)}`),
+            h("th", { scope: "row", class: `state ${level(each.verdict)}` }, icon(verdictMark(each.verdict)), ` ${said(each)}`),
             h("td", {}, moment(each.at_ms)),
             h("td", {}, each.run_id ? h("a", { href: runPage(each.dag, each.run_id), "data-act": "airflow" }, each.dag) : each.dag, h("small", {}, `${each.run_id || each.run}, ${each.task}`)),
-            h("td", {}, [each.level, each.mode].filter(Boolean).join(", ")),
+            h("td", {}, each.level ? term(each.level) : null, each.mode ? `, ${each.mode}` : null),
             h("td.n", {}, number(each.unproven), each.unproven ? h("small", {}, ` ${kinds(each)}`) : null),
             h("td.n", {}, number(each.records)),
-            h("td", {}, each.report ? h("button", { "data-act": "report", "data-report": key(each), "aria-expanded": String(each === open) },
-              each === open ? "Close" : "Open") : h("span.soft", {}, "none")),
+            h("td", {}, each.report ? [h("button", { "data-act": "report", "data-report": key(each), "aria-expanded": String(each === open),
+              "aria-label": `${each === open ? "Close" : "Open"} the report of ${each.run}, ${each.task}` },
+              each === open ? "Close" : "Open"), " ", each.verdict === "running" ? null : downloads(each)] : h("span.soft", {}, "none")),
           ))),
       ),
     ),
     open ? report(open) : null,
   ];
+}
+
+// Links to what a proof wrote, as files.
+export function downloads(each) {
+  const at = (file) => page(`watershed/proof?${new URLSearchParams({ dag_id: each.dag, run_id: each.run, task_id: each.task, download: file })}`);
+  return [h("a", { href: at("report.html"), download: "", "aria-label": `Download the report of ${each.run}, ${each.task}` }, "Download"), " ",
+    h("a", { href: at("summary.json"), download: "", "aria-label": `Download the summary of ${each.run}, ${each.task} as JSON` }, "JSON")];
 }
 
 const key = (each) => `${each.dag} ${each.run} ${each.task}`;

@@ -1,0 +1,117 @@
+"""The page's fleet panel: for each target cluster the workers that are wanted, and those that report.
+
+A fleet's desired state is its record in `watershed.flows`; who serves what is in the workers' own reports. Where the
+record names no number, `wanted` is the highest that a flow of the file asks for, as `replicate__<name>` starts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+from plugins.watershed.page.flow_rows import build_cluster_row, list_flow_reports
+from replicator.worker.flow_state import SILENT_STATE
+from topology.plan import Plan
+
+_WORKERS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FleetWorkerRow:
+    """A worker that serves partitions. age_ms: of its newest report."""
+
+    name: str
+    partitions: int
+    age_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPanelRow:
+    """The workers for one target cluster.
+
+    desired: `running`, `stopped`, or `unknown` where the cluster holds no record. present: workers with a report that
+    is not too old. unserved: partitions without such a worker. supervisor: who starts and heals the workers, placement:
+    where; None: not known. level: ok | idle | warn | bad.
+    """
+
+    target: str
+    engine: str
+    desired: str
+    wanted: int | None
+    present: int
+    unserved: int
+    level: str
+    says: str
+    placement: str | None = None
+    supervisor: str | None = None
+    workers: tuple[FleetWorkerRow, ...] = ()
+    more_workers: int = 0
+
+
+def build_fleets_view(plan: Plan, seen: Mapping[str, ClusterSnapshot], now: float) -> dict[str, Any]:
+    """One row a target cluster, in their order by alias. now: seconds since 1970."""
+    targets = sorted({flow.target for flow in plan.flows})
+    return {
+        "topology": plan.topology,
+        "at": int(now * 1000),
+        "fleets": [
+            asdict(_fleet(plan, target, seen[target], now)) | {"cluster": build_cluster_row(target, seen[target], now)}
+            for target in targets
+        ],
+    }
+
+
+def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> FleetPanelRow:
+    flows = [flow for flow in plan.flows if flow.target == target]
+    record = snapshot.fleets.get((plan.topology, target), {})
+    reports = [report for flow in flows for report in list_flow_reports(flow, plan, snapshot, now)]
+    heard = [report for report in reports if report.state != SILENT_STATE]
+    at_ms: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for report in heard:
+        at_ms[report.worker] = max(report.at_ms, at_ms.get(report.worker, 0))
+        counts[report.worker] = counts.get(report.worker, 0) + 1
+    workers = [
+        FleetWorkerRow(name, counts[name], max(0, int(now * 1000) - at_ms[name])) for name in sorted(counts) if name
+    ]
+    desired = str(record.get("state") or "unknown")
+    ordered = record.get("workers")
+    wanted = ordered if isinstance(ordered, int) and not isinstance(ordered, bool) else max(f.workers for f in flows)
+    level, says = _judge(desired, wanted, len(workers), len(reports) - len(heard), snapshot)
+    return FleetPanelRow(
+        target=target,
+        engine=_text(record.get("engine")) or " and ".join(sorted({flow.engine for flow in flows})),
+        placement=_text(record.get("placement")),
+        desired=desired,
+        wanted=wanted,
+        present=len(workers),
+        unserved=len(reports) - len(heard),
+        level=level,
+        says=says,
+        workers=tuple(workers[:_WORKERS]),
+        more_workers=max(0, len(workers) - _WORKERS),
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _judge(desired: str, wanted: int, present: int, unserved: int, snapshot: ClusterSnapshot) -> tuple[str, str]:
+    """The level, and a sentence."""
+    if not snapshot.complete:
+        return "idle", "Nothing is known yet: the cluster has not been read."
+    if desired == "stopped":
+        left = f" {present} still report." if present else ""
+        return "idle", f"Stopped on purpose.{left}"
+    if desired == "unknown":
+        return "idle", "This topology was not applied to the cluster yet: start replication."
+    if not present:
+        return "bad", "No worker reports. Start replication again, or look into the log of the fleet."
+    if unserved:
+        return "warn", f"{unserved:,} partitions have no worker that reports."
+    if present < wanted:
+        return "warn", f"{present} of {wanted} workers serve partitions. A worker without a partition is not counted."
+    return "ok", "As many workers as wanted, and every partition is served."

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -105,14 +106,14 @@ def show_fleets(path: Path, target: str | None, form: str) -> int:
 @_path_and_target
 @click.option("--metrics", metavar="HOST:PORT", help="Workers answer Prometheus there; worker n takes PORT + n.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--end-with-parent", is_flag=True, hidden=True, help="End when the process that started it has ended.")
+@click.option("--end-with-parent", is_flag=True, hidden=True, help="Leave when the process that started it has ended.")
 def supervise_fleet(
     path: Path, target: str, metrics: str | None, form: Literal["text", "json"], end_with_parent: bool
 ) -> int:
     """Keep the fleet as its record says until stopped, as the engine of the file has it.
 
     Start it on as many hosts as you like: one supervises, the others stand by. SIGTERM or Ctrl-C: the workers hand
-    their partitions over and end.
+    their partitions over and end. When it is killed, they go on until another supervisor has its own ready.
     """
     from cli.worker import parse_metrics_address
     from replicator.worker.fleet_supervisor import FleetSupervisor
@@ -122,11 +123,11 @@ def supervise_fleet(
     _require_fleet(plan, target)
     where = None if metrics is None else parse_metrics_address(metrics)
     configure_logging(form=form)
-    ended = threading.Event()
+    ended, left = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     if end_with_parent:
-        threading.Thread(target=_watch_parent, args=(os.getppid(), ended), daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(os.getppid(), left), daemon=True).start()
 
     def make_host(engine: Literal["spark", "process"]) -> WorkerHost:
         return _make_host(engine, path, target, where, form)
@@ -138,7 +139,7 @@ def supervise_fleet(
         make_host,
         say=lambda text: click.echo(text, err=True),
     )
-    supervisor.run(ended)
+    supervisor.run(ended, left)
     return 0
 
 
@@ -161,10 +162,11 @@ def _make_host(
     return ProcessHost("process", process)
 
 
-def _watch_parent(parent: int, ended: threading.Event) -> None:
-    while os.getppid() == parent and not ended.wait(_PARENT_S):
-        pass
-    ended.set()
+def _watch_parent(parent: int, left: threading.Event) -> None:
+    """A task that was killed is noticed by Airflow minutes later. Its workers go on until the next one has its own."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_S)
+    left.set()
 
 
 def _order(path: Path, target: str, order: FleetOrder, workers: int | None = None) -> int:

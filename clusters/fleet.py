@@ -102,6 +102,13 @@ class SupervisorRecord(ControlRecordBody):
         """One record a topology and target."""
         return build_supervisor_key(self.topology, self.target)
 
+    def is_overtaken_by(self, known: SupervisorRecord | None) -> bool:
+        """Whether it was written too late: by a supervisor that hung while another began this epoch or a later one.
+        known: what stands before it in the topic."""
+        if known is None or self.epoch > known.epoch:
+            return False
+        return self.epoch < known.epoch or self.holder != known.holder
+
 
 def build_supervisor_key(topology: str, target: str) -> str:
     """The record key of a fleet's supervisor."""

@@ -215,6 +215,7 @@ def _follow_record(plan: Plan, target: str, host: SparkJobHost, epoch: int, stop
                 write_error_line(f"asking again: {error}")
                 stopping.wait(_PAUSE_S)
     finally:
+        supervisor.end_workers()
         supervisor.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from clusters.control_topics import SLOT_COUNT
+from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
 from clusters.settings import ConnectionSettings
 from replicator.worker import fleet_supervisor
@@ -20,7 +22,8 @@ FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "
 
 @dataclass
 class Host:
-    """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead."""
+    """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead. idle: they
+    wait for a core, and have no name yet. deaf: those that do not end as they are told."""
 
     world: World
     engine: Any = "process"
@@ -29,6 +32,8 @@ class Host:
     running: dict[int, str] = field(default_factory=dict)
     ended: dict[int, WorkerObservation] = field(default_factory=dict)
     dying: bool = False
+    idle: bool = False
+    deaf: set[int] = field(default_factory=set)
 
     def start(self, place: int, epoch: int) -> None:
         assert place not in self.running
@@ -38,25 +43,35 @@ class Host:
             self.fail(place)
 
     def end(self, place: int) -> None:
-        self.ended[place] = WorkerObservation(self.running.pop(place), "with exit code 0")
+        if place not in self.deaf:
+            self.ended[place] = WorkerObservation(self.running.pop(place), "with exit code 0")
+
+    def kill(self, place: int) -> None:
+        self.deaf.remove(place)
+        self.fail(place)
 
     def fail(self, place: int) -> None:
         self.ended[place] = WorkerObservation(self.running.pop(place), "by SIGKILL", failed=True)
 
     def observe(self) -> Mapping[int, WorkerObservation]:
-        found = {place: WorkerObservation(name) for place, name in self.running.items()} | self.ended
+        names = {place: "" if self.idle else name for place, name in self.running.items()}
+        found = {place: WorkerObservation(name) for place, name in names.items()} | self.ended
         self.ended = {}
         return found
 
 
 @dataclass
 class World:
-    """The target's control topics and groups. leads: whether the lease is ours."""
+    """The target's control topics and groups. leads: whether the lease is ours. unwritable: why nothing can be written.
+    lost: workers that the group does not know."""
 
     fleets: dict[str, FleetRecord] = field(default_factory=dict)
     supervisors: dict[str, SupervisorRecord] = field(default_factory=dict)
     flows: dict[str, Any] = field(default_factory=dict)
+    overtaken: set[str] = field(default_factory=set)
     leads: bool = True
+    unwritable: ClusterError | None = None
+    lost: set[str] = field(default_factory=set)
     numbers: Any = field(default_factory=itertools.count)
     hosts: dict[str, Host] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
@@ -68,6 +83,10 @@ class World:
 
     def names(self) -> list[str]:
         return [name for host in self.hosts.values() for name in host.running.values()]
+
+    def members(self) -> set[str]:
+        serving = [name for host in self.hosts.values() if not host.idle for name in host.running.values()]
+        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in serving if name not in self.lost}
 
     def make(self, engine: str) -> Host:
         return self.hosts.setdefault(engine, Host(self, engine))
@@ -87,6 +106,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         monkeypatch.setattr(fleet_supervisor, name, 0.0)
 
     def write(_writer: Any, record: SupervisorRecord) -> int:
+        if found.unwritable is not None:
+            raise found.unwritable
+        found.overtaken.discard(record.key)
         found.supervisors[record.key] = record
         return 0
 
@@ -95,9 +117,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         return {slot: names[slot % len(names)] for slot in range(SLOT_COUNT)} if names else {}
 
     monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
-    monkeypatch.setattr(
-        fleet_supervisor, "read_fleet_members", lambda *_: {f"{WORKER_CLIENT_PREFIX}{name}" for name in found.names()}
-    )
+    monkeypatch.setattr(fleet_supervisor, "read_fleet_members", lambda *_: found.members())
     monkeypatch.setattr(fleet_supervisor, "read_slot_owners", owners)
     monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: [])
     monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
@@ -216,5 +236,102 @@ def test_a_fleet_that_was_never_applied_is_waited_for(world: World, supervisor: 
 
 def test_the_end_takes_all_workers_along(world: World, supervisor: FleetSupervisor) -> None:
     steps(supervisor)
-    supervisor.close()
+    stop = threading.Event()
+    stop.set()
+    supervisor.run(stop)
     assert world.names() == []
+
+
+def test_an_epoch_begins_when_its_record_is_written_and_not_before(world: World, supervisor: FleetSupervisor) -> None:
+    world.unwritable = Unreachable("no answer", alias="b")
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            supervisor.step()
+    assert supervisor.epoch is None
+    assert world.names() == []
+    world.unwritable = None
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].epoch == supervisor.epoch == 1
+    assert world.names() == ["w0.1", "w1.1"]
+
+
+def test_an_epoch_that_stands_nowhere_is_written_again(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    before = world.names()
+    world.supervisors.clear()
+    steps(supervisor)
+    assert world.names() == before
+    assert (world.supervisors[SUPERVISOR].epoch, world.supervisors[SUPERVISOR].ready) == (1, True)
+
+
+def test_who_was_faster_keeps_the_epoch(world: World, supervisor: FleetSupervisor) -> None:
+    """Two begin the same epoch, because one hung between reading and writing: the topic's order decides."""
+    other = SupervisorRecord("shop", "b", 1, "another")
+    world.catch_up = lambda: world.supervisors.update({SUPERVISOR: other})  # type: ignore[method-assign]
+    supervisor.step()
+    assert supervisor.epoch is None
+    assert world.names() == []
+
+
+def test_a_record_that_came_too_late_is_written_over(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    world.overtaken.add(SUPERVISOR)
+    supervisor.step()
+    assert world.overtaken == set()
+
+
+def test_workers_before_us_do_not_end_while_none_of_ours_serves(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_READY_AT_LATEST_S", -1.0)
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    host = world.make("process")
+    host.dying = True
+    steps(supervisor)
+    assert not world.supervisors[SUPERVISOR].ready
+    host.dying, host.idle = False, True
+    steps(supervisor)
+    assert not world.supervisors[SUPERVISOR].ready  # a process needs no free core
+    host.idle = False
+    world.lost = {max(world.names())}
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].ready  # one of two serves
+
+
+@pytest.mark.parametrize("surge", [True, False])
+def test_workers_before_us_end_where_ours_wait_for_nothing_but_their_cores(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch, surge: bool
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    host = world.make("process")
+    host.idle, host.surge = True, surge
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].ready is not surge
+
+
+def test_a_worker_that_does_not_end_is_killed_and_one_that_does_not_work_is_replaced(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_END_AT_LATEST_S", -1.0)
+    steps(supervisor)
+    host = world.hosts["process"]
+    host.deaf = {0}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert host.deaf == set()
+    assert world.supervisors[SUPERVISOR].restarted == 1
+    assert any("did not end within" in each for each in world.said)
+    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    lost = world.names()[0]
+    world.lost = {lost}
+    steps(supervisor)
+    assert lost not in world.names()
+    assert len(world.names()) == 2
+
+
+def test_leaving_ends_no_worker(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    left = threading.Event()
+    left.set()
+    supervisor.run(threading.Event(), left)
+    assert len(world.names()) == 2

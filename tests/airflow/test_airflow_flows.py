@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -217,6 +219,30 @@ def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(file: Path, monkeypa
     task = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud")
     with pytest.raises(AirflowException, match="the supervisor of the fleet into cloud ended with exit code 0"):
         task.execute(CONTEXT)
+
+
+WORKER_OUTLIVES = """
+import os, subprocess, signal, sys
+worker = subprocess.Popen(["sleep", "60"])  # has the pipe, too
+print("worker", worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_pipe(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "supervisor_that_dies.py").write_text(WORKER_OUTLIVES)
+    monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_dies", []))
+    task, told = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud"), []
+    monkeypatch.setattr(task.log, "info", lambda _form, line: told.append(line))
+    try:
+        with pytest.raises(AirflowException, match="ended with exit code -9"):
+            task.execute(CONTEXT)
+    finally:
+        [pid] = [int(line.split()[1]) for line in told if line.startswith("worker ")]
+        os.kill(pid, signal.SIGKILL)  # it goes on: nobody has ended it
 
 
 def test_all_partitions_served_is_done() -> None:

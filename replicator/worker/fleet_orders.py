@@ -8,7 +8,6 @@ from typing import Final, Literal, get_args
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.fleet import (
-    MOST_WORKERS,
     FleetRecord,
     build_supervisor_key,
     read_fleet,
@@ -18,6 +17,7 @@ from clusters.fleet import (
 )
 from clusters.settings import ConnectionSettings
 from replicator.errors import ReplicatorError
+from topology.language.flow import MOST_WORKERS
 
 FleetOrder = Literal["start", "stop", "scale", "restart"]
 FLEET_ORDERS: Final[tuple[FleetOrder, ...]] = get_args(FleetOrder)

@@ -337,11 +337,15 @@ class FleetSupervisor:
         if self._host.hosts_whole_fleet or now < self._members_due:
             return
         try:
-            self._members = frozenset(read_fleet_members(self._admin, self.topology))
+            members = read_fleet_members(self._admin, self.topology)
         except ClusterError:  # nobody could tell who is missing
             for each in self._places.values():
                 each.missing_since = None
             raise
+        if members is None:
+            self._members, self._members_due = frozenset(), now + _MEMBERS_SOON_S
+            return
+        self._members = frozenset(members)
         for each in self._places.values():
             missing = each.running and each.name != "" and f"{WORKER_CLIENT_PREFIX}{each.name}" not in self._members
             each.missing_since = (each.missing_since or now) if missing else None

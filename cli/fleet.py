@@ -82,7 +82,10 @@ def restart_fleet(path: Path, target: str) -> int:
 @click.option("--target", help="Only the fleet into this cluster.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def show_fleets(path: Path, target: str | None, form: str) -> int:
-    """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be."""
+    """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be; a
+    fleet into which no flow of the file runs does not count.
+    """
+    from replicator.apply_fleets import list_served_flows
     from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
     plan = compile_plan_at(path)
@@ -99,7 +102,8 @@ def show_fleets(path: Path, target: str | None, form: str) -> int:
                 click.echo(f"  what to do: `{_supervise_command(path, row.target)}`, or the DAG fleet__{plan.topology}")
             elif row.placement == "external" and not row.is_at_size and row.state == "running":
                 click.echo(f"  what to do: {describe_missing_workers(row, str(path))}")
-    return 0 if all(row.is_at_size for row in rows) else 3
+    served = {flow.target for flow in list_served_flows(plan)}
+    return 0 if all(row.is_at_size or row.target not in served for row in rows) else 3
 
 
 @fleet.command("supervise", epilog="Example: topology fleet supervise orders.yaml --target cloud")

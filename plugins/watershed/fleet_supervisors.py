@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clusters.fleet import FleetRecord
     from replicator.worker.fleet_orders import FleetOrder
     from replicator.worker.fleet_status import FleetRow
-    from topology.plan import Plan, PlanFlow, WorkerPlacement
+    from topology.plan import Plan, WorkerPlacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +52,16 @@ class Fleet:
 
 
 def list_fleets(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
-    starts and a rollback needs; Spark unless all those flows ask for processes."""
-    from replicator.apply_fleets import choose_placement
+    """One fleet a target cluster that served flows write to; Spark unless all those flows ask for processes."""
+    from replicator.apply_fleets import choose_placement, list_served_flows
 
-    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
+    served = list_served_flows(plan)
     fleets = []
     for target in sorted({flow.target for flow in served}):
         flows = [flow for flow in served if flow.target == target]
         spark = any(flow.engine == "spark" for flow in flows)
         fleets.append(Fleet(plan.topology, target, spark, choose_placement(flows)))
     return fleets
-
-
-def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
-    if plan.migration is None:
-        return False
-    there = plan.flow(plan.migration.flow)
-    return (flow.source, flow.target) == (there.target, there.source)
 
 
 def order_fleet_of(

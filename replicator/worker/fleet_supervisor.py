@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
@@ -29,7 +29,7 @@ from clusters.fleet import (
     read_slot_owners,
     write_supervisor,
 )
-from clusters.partition_status_records import read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.fleet_decisions import (
@@ -37,10 +37,11 @@ from replicator.worker.fleet_decisions import (
     FleetFacts,
     HostedWorker,
     StartWorker,
-    are_partitions_served,
     compute_restart_pause,
     decide_fleet_actions,
+    find_unserved_partitions,
     is_at_size,
+    is_in_trouble,
 )
 from replicator.worker.membership import Membership
 
@@ -51,6 +52,7 @@ _PACE_S: Final = 0.2
 _MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
 _MEMBERS_S: Final = 5.0
 _SERVED_S: Final = 1.0  # how often reports are read while a restart goes on
+_AWAITED_S: Final = 15.0  # a restart that waits longer for partitions names one
 _SETTLED_S: Final = 2.5  # for whoever was given partitions to report them
 _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
@@ -132,6 +134,10 @@ class FleetSupervisor:
     _owners: Mapping[int, str] = field(default_factory=dict)  # of slots, as last seen during a restart
     _owners_since: float = 0.0
     _served_due: float = 0.0
+    _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
+    _replaced: bool = False  # whether it has ended one
+    _awaited: str = ""  # a partition that it waits for
+    _awaited_since: float = 0.0
     _noted: float = 0.0
     _note: str = ""
     _trouble: str = ""
@@ -206,6 +212,7 @@ class FleetSupervisor:
                 self._start(action.place, facts.restarts)
             else:
                 self._end(action.place)
+                self._replaced = True
         self._report(record, facts)
 
     def end_workers(self) -> None:
@@ -329,6 +336,8 @@ class FleetSupervisor:
         if whole:
             return FleetFacts(min(record.wanted, 1), 0, workers, resting)
         rolling = any(each.restarts < record.restarts for each in workers)
+        if not rolling:
+            self._idle, self._replaced, self._awaited = set(), False, ""
         served = rolling and self._are_all_served(now)
         return FleetFacts(record.wanted, record.restarts, workers, resting, served, self._host.surge)
 
@@ -369,7 +378,21 @@ class FleetSupervisor:
             if report.flow in flows and flows[report.flow].selects(report.topic)
         ]
         there = {each.removeprefix(WORKER_CLIENT_PREFIX) for each in self._owners.values()}
-        return are_partitions_served(reports, there, time.time_ns() // 1_000_000)
+        return not self._is_one_awaited(find_unserved_partitions(reports, there, time.time_ns() // 1_000_000), now)
+
+    def _is_one_awaited(self, unserved: Sequence[PartitionStatus], now: float) -> bool:
+        """Whether the restart waits for one of them. It does not for one that nobody could serve before it began: its
+        source may be down for days, and no worker makes that worse."""
+        now_ms = time.time_ns() // 1_000_000
+        self._idle &= {each.key for each in unserved}
+        if not self._replaced:
+            self._idle |= {each.key for each in unserved if is_in_trouble(each, now_ms)}
+        awaited = sorted(f"{e.flow} {e.topic}-{e.partition} ({e.state})" for e in unserved if e.key not in self._idle)
+        if not self._awaited:
+            self._awaited_since = now
+        more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+        self._awaited = awaited[0] + more if awaited else ""
+        return bool(awaited)
 
     def _is_group_settled(self, now: float) -> bool:
         """Whether all workers of ours share all slots, and have done so for long enough to report them."""
@@ -440,6 +463,8 @@ class FleetSupervisor:
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
+        if going_on and self._awaited and now - self._awaited_since > _AWAITED_S:
+            going_on += f"; waiting until {self._awaited} is served"
         wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on)
         if wanted != known:
             self._write(wanted)

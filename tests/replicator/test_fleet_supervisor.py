@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from clusters.control_topics import SLOT_COUNT
 from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from replicator.worker import fleet_supervisor
 from replicator.worker.fleet_supervisor import WORKER_CLIENT_PREFIX, FleetSupervisor, WorkerObservation
@@ -72,6 +75,7 @@ class World:
     leads: bool = True
     unwritable: ClusterError | None = None
     lost: set[str] = field(default_factory=set)
+    states: dict[int, str] = field(default_factory=dict)  # of partitions, by their numbers
     numbers: Any = field(default_factory=itertools.count)
     hosts: dict[str, Host] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
@@ -88,6 +92,13 @@ class World:
         serving = [name for host in self.hosts.values() if not host.idle for name in host.running.values()]
         return {f"{WORKER_CLIENT_PREFIX}{name}" for name in serving if name not in self.lost}
 
+    def report(self) -> list[PartitionStatus]:
+        worker = self.names()[0] if self.names() else ""
+        return [
+            PartitionStatus("f", "t", "t", partition, state, worker=worker, at_ms=time.time_ns() // 1_000_000)  # type: ignore[arg-type]
+            for partition, state in self.states.items()
+        ]
+
     def make(self, engine: str) -> Host:
         return self.hosts.setdefault(engine, Host(self, engine))
 
@@ -102,7 +113,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
     for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
         monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
-    for name in ("_PACE_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
+    for name in ("_PACE_S", "_AWAITED_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
         monkeypatch.setattr(fleet_supervisor, name, 0.0)
 
     def write(_writer: Any, record: SupervisorRecord) -> int:
@@ -119,7 +130,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
     monkeypatch.setattr(fleet_supervisor, "read_fleet_members", lambda *_: found.members())
     monkeypatch.setattr(fleet_supervisor, "read_slot_owners", owners)
-    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: [])
+    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: found.report())
     monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
     return found
 
@@ -212,6 +223,31 @@ def test_a_restart_replaces_every_worker_and_never_has_fewer(world: World, super
     assert len(world.names()) == 2
     assert not before & set(world.names())
     assert world.supervisors[SUPERVISOR].restarted == 1
+
+
+def test_a_restart_waits_for_partitions_but_not_for_those_that_nobody_could_serve_before(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    flow = SimpleNamespace(topology="shop", state="running", flow=SimpleNamespace(target="b"), selects=bool)
+    world.flows["f"] = flow
+    world.states = {0: "running", 1: "retrying"}  # its source is down
+    steps(supervisor)
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert world.supervisors[SUPERVISOR].restarted == 1
+    world.states = {0: "starting", 1: "retrying"}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=2)
+    before = set(world.names())
+    steps(supervisor, 30)
+    assert before < set(world.names())  # the new one is there, none of the old ones has ended
+    note = "restarting: 1 of 2 workers are new; waiting until f t-0 (starting) is served"
+    assert world.supervisors[SUPERVISOR].note == note
+    world.states[0] = "running"
+    while before & set(world.names()):
+        world.states[1] = "starting" if world.states[1] == "retrying" else "retrying"
+        supervisor.step()
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].restarted == 2
 
 
 def test_another_engine_takes_over_when_the_first_ones_workers_have_ended(

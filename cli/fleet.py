@@ -117,7 +117,8 @@ def supervise_fleet(
     """Keep the fleet as its record says until stopped, as the engine of the file has it.
 
     Start it on as many hosts as you like: one supervises, the others stand by. SIGTERM or Ctrl-C: the workers hand
-    their partitions over and end. When it is killed, they go on until another supervisor has its own ready.
+    their partitions over and end. When it is killed, or gets SIGUSR1, they go on until another
+    supervisor has its own ready.
     """
     from cli.worker import parse_metrics_address
     from replicator.worker.fleet_supervisor import FleetSupervisor
@@ -130,6 +131,7 @@ def supervise_fleet(
     ended, left = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    signal.signal(signal.SIGUSR1, lambda *_: left.set())
     if end_with_parent:
         threading.Thread(target=_watch_parent, args=(os.getppid(), left), daemon=True).start()
 

@@ -32,7 +32,7 @@ class FleetRow:
     """A fleet. state: as it should be. wanted, present: numbers of workers, as they should be and as they are. workers:
     the names of those that are there, sorted; none while the group rebalances, which `rebalancing` tells. supervisor:
     the name of the process that holds the lease, "" without one. restarting: a rolling restart goes on, or is due.
-    note: what keeps the fleet from its size, for people."""
+    note: what keeps the fleet from its size, for people. plan_hash: of the plan that was applied last."""
 
     topology: str
     target: str
@@ -45,6 +45,7 @@ class FleetRow:
     restarting: bool = False
     note: str = ""
     rebalancing: bool = False
+    plan_hash: str = ""
 
     @property
     def present(self) -> int:
@@ -105,6 +106,7 @@ def build_fleet_row(
         restarting=(watched or fleet.placement != "external") and _is_restart_due(fleet, supervisor),
         note=supervisor.note if supervisor is not None and watched else "",
         rebalancing=members is None,
+        plan_hash=fleet.plan_hash,
     )
 
 

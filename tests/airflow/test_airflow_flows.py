@@ -158,6 +158,27 @@ def test_no_supervisor_is_started_beside_one_of_another_host(
     assert Path(back).parent.name == "onprem"
 
 
+def test_a_supervisor_is_replaced_when_other_clusters_were_applied_and_by_no_other_change(
+    file: Path, rows: dict[str, FleetRow], sleepers: None
+) -> None:
+    def heal() -> int | None:
+        act(file, "heal", target="cloud")
+        [fleet] = [each for each in list_fleets(freeze_plan(file).read()) if each.target == "cloud"]
+        return DetachedProcess(fleet.folder).pid()
+
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    first = heal()
+    rows["cloud"] = replace(rows["cloud"], supervisor="here")
+    file.write_text(file.read_text().replace("orders.*", "orders*"))
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    assert heal() == first
+    alias = next(line for line in file.read_text().splitlines() if line.strip().startswith("cloud:"))
+    file.write_text(file.read_text().replace(alias, alias.replace('["', '["other.example.com:9092", "')))
+    assert heal() == first  # not applied yet
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    assert heal() != first
+
+
 @pytest.mark.parametrize("placement", ["task", "external"])
 def test_with_other_placements_airflow_starts_no_supervisor(
     file: Path, rows: dict[str, FleetRow], sleepers: None, placement: str
@@ -214,7 +235,9 @@ def test_what_an_order_comes_to_is_waited_for(
     assert answers == []
 
 
-def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("this", ["--"]))
     task = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud")
     with pytest.raises(AirflowException, match="the supervisor of the fleet into cloud ended with exit code 0"):
@@ -230,7 +253,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_pipe(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "supervisor_that_dies.py").write_text(WORKER_OUTLIVES)
     monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)

@@ -19,6 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from plugins.watershed.detached_process import CODE_ROOT
 from plugins.watershed.fleet_supervisors import (
     Fleet,
+    find_applied_plan,
     list_fleets,
     order_fleet_of,
     read_rows_of,
@@ -151,7 +152,8 @@ class FleetsSized(BaseTrigger):
 
 
 class SuperviseFleetOperator(BaseOperator):
-    """Supervise one fleet inside this task, for ever (`placement: task`). A retry goes on where it was.
+    """Supervise one fleet inside this task, for ever (`placement: task`). A retry goes on where it was, with the plan
+    that was applied last.
 
     The supervisor ends with the task's process; its workers go on until the next supervisor has its own ready.
     """
@@ -168,7 +170,9 @@ class SuperviseFleetOperator(BaseOperator):
         """Fails, so that it is tried again, when the supervisor has ended."""
         frozen = find_frozen_plan(self.plan)
         [fleet] = choose_fleets(list_fleets(frozen.read()), self.target)
-        module, arguments = fleet.program(frozen.topology)
+        with report_cluster_errors():  # the run began with an earlier plan, maybe weeks ago
+            [row] = read_rows_of(frozen.read(), self.target)
+        module, arguments = fleet.program((find_applied_plan(fleet, row.plan_hash) or frozen).topology)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--end-with-parent"],
             env={**fleet.build_environment(), "PYTHONPATH": str(CODE_ROOT), "PYTHONUNBUFFERED": "1"},

@@ -39,6 +39,7 @@ from plugins.watershed.operators.replication import (
     judge_flow_reports,
 )
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from replicator.worker import fleet_status
 from replicator.worker.fleet_orders import change_fleet
 from replicator.worker.fleet_status import FleetRow
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
@@ -125,6 +126,15 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, FleetRow]:
     for module in (fleet_supervisors, fleet_actions):
         monkeypatch.setattr(module, "read_rows_of", read)
     return found
+
+
+def test_fleets_into_which_nothing_runs_are_not_waited_for(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_status, "read_fleet_rows", lambda *_: list(rows.values()))
+    assert [each["target"] for each in flow_status.read_fleet_states(freeze_plan(file).hash)] == ["cloud", "onprem"]
+    file.write_text(TOPOLOGY.replace("NAME", "orders"))  # without the migration, nothing leads back
+    assert [each["target"] for each in flow_status.read_fleet_states(freeze_plan(file).hash)] == ["cloud"]
 
 
 @pytest.fixture

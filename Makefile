@@ -142,7 +142,7 @@ requirements: env ## pin the dependencies anew, with their hashes
 	for extra in "" kafka spark airflow postgres dev; do \
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
-	for extra in aws keystores; do \
+	for extra in aws keystores kubernetes; do \
 	  $(COMPILE) --extra $$extra -c requirements/spark.txt -c requirements/airflow.txt pyproject.toml -o requirements/$$extra.txt; \
 	done
 

@@ -18,7 +18,6 @@ from cli.run_command import (
     resolve_migration_settings,
     show_run_plan,
 )
-from cli.run_dialogue import build_run_applications
 
 if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
@@ -59,10 +58,11 @@ def _show_loss(plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSett
     from cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
     from cutover.failover.loss import build_failover_loss
     from cutover.live.action_handler import LiveActionHandler
+    from cutover.live.application_control import NO_APPLICATIONS
     from cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
     from cutover.offsets import list_partitions
 
-    handler = LiveActionHandler(plan, run_plan.flow, settings, build_run_applications(plan, "auto"), time.monotonic)
+    handler = LiveActionHandler(plan, run_plan.flow, settings, NO_APPLICATIONS, time.monotonic)
     there = handler.answer(ReadTopics("target"))
     known = there.partitions if isinstance(there, ObservedTopics) else {}
     names = {topic: run_plan.flow.target_topic(topic) for topic in run_plan.wave.topics}

@@ -16,7 +16,7 @@ import click
 
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 from cli.proof_process import ProofProcess
-from cli.run_dialogue import ask_approval, build_run_applications, show_run_event
+from cli.run_dialogue import ask_approval, choose_person_prompt, show_run_event
 from cli.wave_status import read_migration_journal
 from topology.shell_command import render_shell_command
 
@@ -145,7 +145,7 @@ def abandon_and_report(
 
     opened = partial(
         open_run, plan, run_plan, settings, run_id=wanted.run_id, resume=True, abandon=True,
-        applications=build_run_applications(plan, wanted.approve), evidence=wanted.evidence,
+        ask=choose_person_prompt(wanted.approve), evidence=wanted.evidence,
     )  # fmt: skip
     say = partial(show_run_event, to_stderr=wanted.form == "json")
     result = abandon_run(opened, "the run was given up by its operator (--abandon)", say, force=wanted.force)
@@ -180,7 +180,7 @@ def perform_run(
             plan,
             run_plan,
             settings,
-            applications=build_run_applications(plan, wanted.approve),
+            ask=choose_person_prompt(wanted.approve),
             run_id=wanted.run_id,
             resume=wanted.resume,
             evidence=folder,

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
+import termios
+import time
 from typing import TYPE_CHECKING
 
 import click
 
+from topology.text_escaping import escape_controls
+
 if TYPE_CHECKING:
     from cutover.actions import AskApproval
     from cutover.driver import RunEvent
-    from cutover.live.application_control import ApplicationEndpoints
+    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
     from cutover.observations import ApprovalAnswer
-    from topology.plan import Plan
 
 _MARKS = {"begin": "▸", "seen": " ", "deed": "→", "done": "✓", "skipped": "✓", "refused": "✗", "ended": "■"}
 _COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cyan"}
 
 
-def build_run_applications(plan: Plan, approve: str) -> ApplicationEndpoints:
-    """How applications are stopped and started: by their endpoints, or by a person where the terminal has one."""
-    from cutover.run_opening import build_application_endpoints
-
-    assert plan.migration is not None
-    return build_application_endpoints(
-        plan.migration, None if approve == "auto" or not sys.stdin.isatty() else ask_confirmation
-    )
+def choose_person_prompt(approve: str) -> AskPerson | None:
+    """Who is asked for applications that a person stops and starts: whoever sits at the terminal. None where there is
+    no terminal, or nobody is to be asked."""
+    return None if approve == "auto" or not sys.stdin.isatty() else ask_person
 
 
 def ask_approval(wanted: AskApproval) -> ApprovalAnswer:
@@ -38,9 +39,33 @@ def ask_approval(wanted: AskApproval) -> ApprovalAnswer:
     return ApprovalAnswer(0, granted, f"{wanted.by}, in a terminal")
 
 
-def ask_confirmation(question: str) -> bool:
-    """A person answers for an application without a control endpoint."""
-    return click.confirm(question, default=False, err=True)
+def ask_person(request: PersonRequest) -> PersonAnswer:
+    """Says what to do and waits for `y` or `n`, for as long as the file gives the person. What was typed before the
+    question came is not an answer to it."""
+    from cutover.live.applications.person_application import PersonAnswer
+
+    who = f"{os.environ.get('USER', 'somebody')}, in a terminal"
+    minutes = request.timeout_ms / 60_000
+    click.echo(click.style(f"\n{escape_controls(request.task)}", bold=True), err=True)
+    deadline = time.monotonic() + request.timeout_ms / 1000
+    _forget_typed()
+    while True:
+        click.echo(f"{request.question} [y: yes, n: it cannot be done; {minutes:g} min] ", nl=False, err=True)
+        if not select.select([sys.stdin], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            click.echo("nobody answered", err=True)
+            return PersonAnswer("late", "nobody")
+        typed = os.read(sys.stdin.fileno(), 4096).decode(errors="replace")  # a line; no buffer keeps the next one back
+        if not typed:
+            raise click.Abort
+        if typed.strip().lower() in ("y", "yes"):
+            return PersonAnswer("done", who)
+        if typed.strip().lower() in ("n", "no"):
+            return PersonAnswer("refused", who)
+
+
+def _forget_typed() -> None:
+    if sys.stdin.isatty():
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def show_run_event(event: RunEvent, *, to_stderr: bool) -> None:

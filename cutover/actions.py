@@ -149,10 +149,11 @@ class ReadRecords(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReadApplication(Action):
-    """→ ObservedApplication"""
+    """→ ObservedApplication. told: the order whose progress is asked for; None: only the state."""
 
     name: str
     role: ApplicationRole
+    told: StopApplication | StartApplication | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,19 +252,22 @@ class AskApproval(Action):
 
 @dataclass(frozen=True, slots=True)
 class StopApplication(Deed):
-    """→ ObservedApplication; returns when its clients are closed."""
+    """→ ObservedApplication: `stopping` while its clients are not closed yet. side: where it is expected to run."""
 
     name: str
     role: ApplicationRole
+    side: ClusterSide = "source"
 
 
 @dataclass(frozen=True, slots=True)
 class StartApplication(Deed):
-    """→ ObservedApplication"""
+    """→ ObservedApplication: `starting` while it is not there yet. former: what is to stand there again (replicas of
+    workloads), as ObservedApplication had it when the run began."""
 
     name: str
     role: ApplicationRole
     side: ClusterSide
+    former: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

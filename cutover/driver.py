@@ -37,6 +37,7 @@ from cutover.observations import (
     ApprovalAnswer,
     HookAnswer,
     Observation,
+    ObservedApplication,
     ObservedFence,
     ObservedRights,
     ProofOutcome,
@@ -228,7 +229,7 @@ class RunDriver:
                 return ActionDone(self._now())
             case RecallDeeds():
                 assert self._claim is not None
-                return RecalledDeeds(self._now(), self._claim.begun(action.deed))
+                return RecalledDeeds(self._now(), self._claim.begun(action.deed), self._claim.failed(action.deed))
             case PauseRun():
                 self.ports.sleep(action.ms / 1000)
                 return ActionDone(self._now())
@@ -266,7 +267,10 @@ class RunDriver:
         self._still_ours(began)
         seen = self._done_here(deed)
         why = describe_failed_deed(deed, seen)
-        self._write(self._step, "outcome", what if why is None else {**what, "failed": why}, deed=name)
+        outcome = what if why is None else {**what, "failed": why}
+        if isinstance(seen, ObservedApplication) and seen.by == "person" and seen.text:
+            outcome = {**outcome, "said": seen.text}  # who confirmed: a run that is resumed asks nobody twice
+        self._write(self._step, "outcome", outcome, deed=name)
         return seen
 
     def _still_ours(self, began: float) -> None:

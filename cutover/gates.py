@@ -10,13 +10,13 @@ from cutover.actions import (
     ApplicationRole,
     AskApproval,
     JsonObject,
-    ReadApplication,
     ReadClock,
     ReadCluster,
     ReadFlow,
     ReadTopics,
     RequestProof,
 )
+from cutover.application_steps import assess_application
 from cutover.errors import Refused
 from cutover.evidence.proof_summary import PROVEN_VERDICTS
 from cutover.fences.fence_steps import check_fence
@@ -25,7 +25,6 @@ from cutover.groups.group_preflight import check_groups, find_groups_left_behind
 from cutover.hooks.hook_steps import check_hooks
 from cutover.observations import (
     ApprovalAnswer,
-    ObservedApplication,
     ObservedCluster,
     ObservedFlow,
     ObservedTime,
@@ -49,7 +48,7 @@ def run_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     yield from _flow(context, sorted(outcome["partitions"]), problems)
     outcome["groups"] = yield from check_groups(context, set(outcome["partitions"]), problems)
     outcome["left_behind"] = yield from find_groups_left_behind(context, set(outcome["partitions"]))
-    outcome["applications"] = yield from _applications(context, problems)
+    yield from _applications(context, outcome, problems)
     yield from check_hooks(context, problems)
     if context.policy.fence.kind != "stop":
         outcome["fence"] = yield from check_fence(context, outcome["partitions"], problems)
@@ -127,24 +126,17 @@ def _reverse(context: RunContext, problems: list[str]) -> ActionGenerator[None]:
         problems.append(f"flow {name}, the way back of wave {context.wave.name}, is missing: `topology apply` first")
 
 
-def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
+def _applications(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:
     if not context.producers:
         problems.append(f"wave {context.wave.name} names no producers: nothing could be fenced or switched")
-    states: dict[str, str] = {}
+    outcome["applications"] = {}
     roles: list[tuple[str, ApplicationRole]] = [(name, "consumer") for name in context.groups]
     roles += [(name, "producer") for name in context.producers]
+    where = "`topology migrate` in a terminal without --approve auto"
     for name, role in roles:
-        seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, context.policy)
-        if seen.state == "running" and seen.cluster not in (None, context.flow.source):
+        seen = yield from assess_application(context, name, role, outcome, problems, where)
+        if seen.state in ("running", "starting") and seen.cluster not in (None, context.flow.source):
             problems.append(f"{role} {name} runs at {seen.cluster}, not at {context.flow.source}")
-        if seen.by == "nobody":
-            problems.append(
-                f"{role} {name} has no control endpoint, and nobody can be asked to stop and start it: declare its "
-                f"address in migration.applications.{name}.http, or run `topology migrate` in a terminal without "
-                "--approve auto"
-            )
-        states[name] = seen.state
-    return states
 
 
 def wait_for_low_lag(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

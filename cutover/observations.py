@@ -42,9 +42,11 @@ class RecordedStep(Observation):
 
 @dataclass(frozen=True, slots=True)
 class RecalledDeeds(Observation):
-    """What each deed was to do, oldest first: its fields as JSON."""
+    """What each deed was to do, oldest first: its fields as JSON. failed: those of them that were answered with a
+    failure, and did not succeed afterwards."""
 
     deeds: tuple[dict[str, Any], ...]
+    failed: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +171,19 @@ class ObservedRecords(Observation):
 
 @dataclass(frozen=True, slots=True)
 class ObservedApplication(Observation):
-    """state: `running` | `stopped` | `unknown` (no control endpoint). cluster: alias.
+    """state: `running`, `stopped`, `starting`, `stopping`, or `unknown` (only the clusters can tell). cluster: alias.
 
-    by: `endpoint`, `person` (who answers for it), or `nobody`: it could be neither stopped nor started.
+    by: the way that is declared for it (`endpoint`, `person`, `command`, `airflow`, `kubernetes`), or `nobody`: it
+    could be neither stopped nor started. text: what is missing, or who confirmed. former: what an order to start needs
+    to know of the time before (`StartApplication.former`).
     """
 
     name: str
     state: str
     cluster: str | None = None
     by: str = "endpoint"
+    text: str = ""
+    former: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

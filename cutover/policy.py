@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from topology.application_controls import UNDECLARED_APPLICATION
 from topology.migration_waves import (
     ApprovalGate,
     ConsumerLagGate,
@@ -25,6 +26,7 @@ from topology.migration_waves import (
 
 DEFAULT_SESSION_MS = 45_000  # session.timeout.ms since Kafka 3.0 (KIP-735), and group.consumer.session.timeout.ms
 SESSION_GRACE_MS = 15_000
+DEFAULT_APPLICATION_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,9 @@ class WavePolicy:
     stragglers once producers write to the target. reverse: the flow that carries new records back, None without one.
     accept_loss: of a failover, so many offsets that are known to be missing are accepted beforehand (None: a person is
     shown them). though_source_answers: fail over although brokers of the source answer. unseen_ms: so long workers must
-    not have seen it; longer than the 5 s after which an idle partition is reported again.
+    not have seen it; longer than the 5 s after which an idle partition is reported again. persons: applications of the
+    wave that a person stops and starts. application_ms: application → how long an order to it may be under way, where
+    that is not `DEFAULT_APPLICATION_MS`.
     """
 
     strategy: WaveStrategy = "consumers_first"
@@ -61,6 +65,8 @@ class WavePolicy:
     accept_loss: int | None = None
     though_source_answers: bool = False
     unseen_ms: int = 7_000
+    persons: frozenset[str] = frozenset()
+    application_ms: Mapping[str, int] = field(default_factory=dict)
 
     poll_ms: int = 1_000
     say_ms: int = 3_000
@@ -87,6 +93,10 @@ class WavePolicy:
     canary_bound_ms: int = 60_000
     uncommitted: Mapping[str, str] = field(default_factory=dict)
 
+    def find_application_bound_ms(self, name: str) -> int:
+        """How long an order to stop or to start may be under way."""
+        return self.application_ms.get(name, DEFAULT_APPLICATION_MS)
+
     def empty_ms(self, group: str, *, static: bool) -> int:
         """How long to wait for the group to be empty. A static member keeps its place for its session timeout after it
         has stopped, which brokers do not tell."""
@@ -101,6 +111,8 @@ def build_wave_policy(wave: Wave, migration: PlanMigration | None = None) -> Wav
     one stands in the file, it is the first.
     """
     groups = migration.groups if migration is not None else {}
+    applications = migration.applications if migration is not None else {}
+    names = (*wave.consumers, *wave.producers)
     policy = WavePolicy(
         strategy=wave.strategy,
         fence=wave.fence,
@@ -110,6 +122,8 @@ def build_wave_policy(wave: Wave, migration: PlanMigration | None = None) -> Wav
         uncommitted={name: each.uncommitted for name, each in groups.items() if each.uncommitted is not None},
         rebuild=frozenset(name for name, each in groups.items() if each.state == "rebuild"),
         redelivery=frozenset(name for name, each in groups.items() if each.redelivery == "accept"),
+        persons=frozenset(n for n in names if applications.get(n, UNDECLARED_APPLICATION).kind == "person"),
+        application_ms={n: applications[n].bound_ms for n in names if n in applications},
         sessions_ms={n: each.session_timeout_ms for n, each in groups.items() if each.session_timeout_ms is not None},
     )
     for gate in wave.gates_before:

@@ -7,26 +7,14 @@ source stood still, and every later step looks again whether it still does.
 from __future__ import annotations
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import (
-    ClusterSide,
-    JsonObject,
-    ReadRecords,
-    ReportMessage,
-    Seal,
-    StartApplication,
-    StopApplication,
-)
+from cutover.actions import JsonObject, ReadRecords, ReportMessage, Seal
+from cutover.application_steps import order_stops, restart_applications, start_applications, stop_application
 from cutover.errors import Refused
 from cutover.fences.fence_steps import lower_fence, raise_fence
 from cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
 from cutover.gates import require_proof
 from cutover.migration_step_order import describe_way_back
-from cutover.observations import (
-    ObservedApplication,
-    ObservedLogs,
-    ObservedRecords,
-    SealedEvidence,
-)
+from cutover.observations import ObservedLogs, ObservedRecords, SealedEvidence
 from cutover.offsets import encode_offsets, find_offset_changes, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import (
@@ -42,19 +30,16 @@ from cutover.run_context import (
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Step `fence_producers`: stops every producer, then raises the file's fence."""
     outcome["stopped"] = []
-    for name in context.producers:
-        seen = yield from perform_action(StopApplication(name, "producer"), ObservedApplication, context.policy)
-        if seen.state == "running":
-            raise Refused(f"producer {name} was told to stop and still runs at {seen.cluster}")
-        outcome["stopped"].append({"name": name, "by": seen.by})
+    for name in order_stops(context.policy, context.producers):
+        seen = yield from stop_application(context, name, "producer", "source")
+        outcome["stopped"].append({"name": name, "by": seen.by, **({"said": seen.text} if seen.text else {})})
     yield from raise_fence(context, outcome)
 
 
 def undo_fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Lowers the fence and starts the producers that ran before the run."""
     yield from lower_fence(context, outcome)
-    names = tuple(name for name in context.producers if context.was_running(name))
-    yield from _start(context, "source", outcome, names)
+    yield from restart_applications(context, context.producers, "producer", outcome)
 
 
 def fix_barrier(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -144,7 +129,7 @@ def _nothing_moved(context: RunContext) -> ActionGenerator[tuple[ObservedLogs, O
 
 def switch_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Step `switch_producers`: starts the wave's producers at the target."""
-    yield from _start(context, "target", outcome, context.producers)
+    yield from start_applications(context, context.producers, "producer", "target", outcome)
 
 
 def check_canary(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -177,15 +162,3 @@ def seal_evidence(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     """Step `seal`: writes the evidence pack; `root` is the journal's hash at that moment."""
     seen = yield from perform_action(Seal(), SealedEvidence, context.policy)
     outcome.update(evidence=seen.path, root=seen.root)
-
-
-def _start(
-    context: RunContext, side: ClusterSide, outcome: JsonObject, names: tuple[str, ...]
-) -> ActionGenerator[None]:
-    outcome["started"] = {}
-    alias = context.flow.source if side == "source" else context.flow.target
-    for name in names:
-        seen = yield from perform_action(StartApplication(name, "producer", side), ObservedApplication, context.policy)
-        if seen.state == "stopped" or seen.cluster not in (None, alias):
-            raise Refused(f"producer {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        outcome["started"][name] = alias

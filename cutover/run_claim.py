@@ -58,6 +58,13 @@ class RunClaim:
         entries = self.journal.chain.run(self.run)
         return tuple(entry.observation for entry in entries if entry.deed == deed and entry.kind == "intent")
 
+    def failed(self, deed: str) -> tuple[dict[str, Any], ...]:
+        """What the run's deeds of that kind were to do that failed, and never succeeded."""
+        outcomes = [e.observation for e in self.journal.chain.run(self.run) if e.deed == deed and e.kind == "outcome"]
+        told = [{name: value for name, value in each.items() if name not in ("failed", "said")} for each in outcomes]
+        done = [each for each, outcome in zip(told, outcomes, strict=True) if "failed" not in outcome]
+        return tuple(each for number, each in enumerate(told) if each not in done and each not in told[:number])
+
     def measure_ms_since_begun(self, step: str) -> int:
         """How long ago, by the wall clock, the run first began the step; 0 for a new one, and where clocks disagree."""
         entries = self.journal.chain.run(self.run)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import ClusterSide, ReadCopies, ReadFlow, ReadLogs, ReadTopics
+from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
 from cutover.errors import Refused
 from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, ObservedTopics
 from cutover.offsets import list_partitions
@@ -80,6 +80,15 @@ class RunContext:
     def was_running(self, application: str) -> bool:
         """Whether the application ran when the migration began: an undo starts only what it stopped."""
         return self.outcomes.applications.get(application) != "stopped"
+
+    def find_former(self, application: str) -> JsonObject:
+        """What an order to start needs to know (replicas of workloads): from the preflight of this run, or, where a
+        failed run had left the application at 0, of the run that this one takes back."""
+        own = self.outcomes.find_former(application)
+        if self.earlier is None or any(own.get("replicas", {}).values()):
+            return own
+        earlier = self.earlier.outcomes.find_former(application).get("replicas")
+        return own if earlier is None else {**own, "replicas": earlier}
 
     def kind_of(self, group: str) -> str:
         """`ObservedGroup.kind` as preflight saw it: a Streams application in a classic group shows only while it

@@ -14,12 +14,13 @@ from cutover.driver import Approve, RunDriver, RunEvent, RunPorts, approve_all
 from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.topology_journal import open_journal
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationEndpoints, ConfirmByPerson
+from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
+from cutover.live.applications.allowed_programs import Caller
+from cutover.live.applications.person_application import AskPerson
 from cutover.observations import ProofOutcome
 from cutover.run_choice import RunChoice, plan_run
 from cutover.run_claim import ClaimRequest
 from cutover.run_plan import RunPlan
-from topology.migration_waves import PlanMigration
 from topology.plan import Plan
 
 
@@ -29,7 +30,8 @@ def open_run(
     settings: Mapping[str, ConnectionSettings],
     *,
     prove: Callable[[RequestProof], ProofOutcome],
-    applications: ApplicationEndpoints | None = None,
+    ask: AskPerson | None = None,
+    caller: Caller = "terminal",
     approve: Approve = approve_all,
     say: Callable[[RunEvent], None] = lambda _event: None,
     sleep: Callable[[float], None] = time.sleep,
@@ -42,9 +44,10 @@ def open_run(
 ) -> RunDriver:
     """The driver of a run, over the clusters of `settings` (by alias) and the topology's journal.
 
-    wanted: a choice becomes a run plan by what the journal says now. applications None: nobody can be asked to stop
-    those without an endpoint. holder: who writes to the journal; processes with one holder continue each other. run_id,
-    resume, abandon: see `ClaimRequest`. Raises what `plan_run` raises, SecretMissing without the journal's key.
+    wanted: a choice becomes a run plan by what the journal says now. ask: puts what a person has to do to somebody;
+    None: nobody can be asked. caller: who runs the migration, for what the host allows. holder: who writes to the
+    journal; processes with one holder continue each other. run_id, resume, abandon: see `ClaimRequest`. Raises what
+    `plan_run` raises, SecretMissing without the journal's key.
     """
     assert plan.migration is not None
     migration = plan.migration
@@ -55,17 +58,16 @@ def open_run(
     hooks = HookCaller(
         migration.hooks, plan.topology, run_plan.wave.name, lambda: driver.run_id or "", time.monotonic, sleep
     )
-    applications = applications or build_application_endpoints(migration, confirm=None)
+    applications = DeclaredApplications(
+        migration.applications,
+        {alias: tuple(each.bootstrap) for alias, each in settings.items()},
+        ask,
+        caller,
+        lambda: f"{plan.topology}/{driver.run_id or ''}/{run_plan.wave.name}/",
+        lambda order: find_journaled_confirmation(journal.chain.run(driver.run_id or ""), order),
+    )
     handler = LiveActionHandler(plan, run_plan.flow, settings, applications, time.monotonic, hooks)
     ports = RunPorts(handler, journal, prove, approve, say, sleep=sleep)
     actor = actor or f"{os.environ.get('USER', 'someone')} (pid {os.getpid()})"
     driver = RunDriver(plan, run_plan, ports, ClaimRequest(actor, run_id, resume, abandon), evidence)
     return driver
-
-
-def build_application_endpoints(migration: PlanMigration, confirm: ConfirmByPerson | None) -> ApplicationEndpoints:
-    """The applications' control endpoints, as the file declares them; `confirm` asks a person for the others.
-
-    confirm None: nobody can be asked, and preflight refuses applications without an endpoint.
-    """
-    return ApplicationEndpoints({name: app.http for name, app in migration.applications.items()}, confirm)

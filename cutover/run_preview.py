@@ -6,10 +6,10 @@ The command line prints these lines, Airflow's task `dry_run` logs them. No clus
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from cutover.migration_step_order import Step, estimate_write_pause_ms
 from cutover.run_plan import RunPlan
+from topology.application_controls import UNDECLARED_APPLICATION
 from topology.plan import Plan
 
 _NO_RETURN = f"{' POINT OF NO RETURN ':═^100}"
@@ -57,8 +57,19 @@ def describe_steps(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _told(plan: Plan, name: str) -> str:
-    found: Any = plan.migration.applications.get(name) if plan.migration else None
-    return f"told at {found.http}" if found is not None and found.http else "a person confirms"
+    app = plan.migration.applications.get(name, UNDECLARED_APPLICATION) if plan.migration else UNDECLARED_APPLICATION
+    match app.kind:
+        case "http":
+            return f"told at {app.http}"
+        case "command":
+            return f"program {app.command} of the host"
+        case "airflow":
+            assert app.airflow is not None
+            return f"DAGs {app.airflow.stop} and {app.airflow.start}"
+        case "kubernetes":
+            assert app.kubernetes is not None
+            return f"{', '.join(app.kubernetes.workloads)} in namespace {app.kubernetes.namespace}"
+    return "a person confirms"
 
 
 def _by(actor: str) -> str:

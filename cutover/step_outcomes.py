@@ -56,6 +56,11 @@ class StepOutcomes(dict[str, JsonObject]):
         found: Mapping[str, str] = self._preflight.get("applications", {})
         return found
 
+    def find_former(self, application: str) -> JsonObject:
+        """What an order to start needs to know of the time before the run (`ObservedApplication.former`)."""
+        found: JsonObject = self._preflight.get("former", {}).get(application, {})
+        return found
+
     def find_group(self, group: str) -> GroupAtStart:
         """The group as preflight saw it; the defaults where it did not."""
         known: JsonObject = self._preflight.get("groups", {}).get(group, {})

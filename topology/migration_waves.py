@@ -1,4 +1,4 @@
-"""The migration of applications as the plan holds it: waves, their gates, and where applications listen."""
+"""The migration of applications as the plan holds it: waves, their gates, hooks and groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from topology.application_controls import PlanApplication
 from topology.secret_ref import SecretRef
 
 WaveStrategy = Literal["consumers_first", "producers_first", "fenced"]
@@ -146,16 +147,6 @@ class Wave:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanApplication:
-    """`http`: control address of the application's own switch; None: a person confirms. principal (`User:name`) and
-    client_id: who it is for brokers."""
-
-    http: str | None = None
-    principal: str | None = None
-    client_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class GroupPolicy:
     """What moving a group needs to know. uncommitted None: partitions without a commit are refused."""
 
@@ -212,6 +203,7 @@ class PlanMigration:
         for wave, source in zip(value["waves"], self.waves, strict=True):
             wave["gates_before"] = [encode_gate(gate) for gate in source.gates_before]
             wave["gates_after"] = [encode_gate(gate) for gate in source.gates_after]
+        value["applications"] = {name: each.to_json() for name, each in self.applications.items()}
         if self.journal is None:
             del value["journal"]  # a file without a key keeps the hash that its unfinished runs know
         return value
@@ -223,7 +215,7 @@ class PlanMigration:
             flow=value["flow"],
             strategy=value["strategy"],
             waves=tuple(map(_wave, value["waves"])),
-            applications={name: PlanApplication(**each) for name, each in value["applications"].items()},
+            applications={name: PlanApplication.from_json(each) for name, each in value["applications"].items()},
             decommission=_maybe(Decommission, value["decommission"]),
             hooks={
                 name: PlanHook(**(each | {"secret": SecretRef.from_json(each["secret"])}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topology import naming
+from topology.application_controls import AirflowControl, HttpAuthentication, KubernetesControl, PlanApplication
 from topology.finding import Label, Problem
 from topology.migration_waves import (
     ApprovalGate,
@@ -15,7 +16,6 @@ from topology.migration_waves import (
     HookGate,
     JournalKeys,
     LagGate,
-    PlanApplication,
     PlanHook,
     PlanMigration,
     ProofGate,
@@ -327,8 +327,7 @@ def _migration(value: CheckedValue | None) -> PlanMigration | None:
         strategy=strategy,
         waves=tuple(_wave(wave, strategy, value.at("fence")) for wave in value.list("waves")),
         applications={
-            name: PlanApplication(each.get("http"), each.get("principal"), each.get("client_id"))
-            for name, each in sorted((applications.fields if applications else {}).items())
+            name: _application(each) for name, each in sorted((applications.fields if applications else {}).items())
         },
         decommission=None
         if decommission is None
@@ -344,6 +343,44 @@ def _migration(value: CheckedValue | None) -> PlanMigration | None:
             for name, each in sorted((groups.fields if groups else {}).items())
         },
         journal=_journal(value.at("journal")),
+    )
+
+
+def _application(value: CheckedValue) -> PlanApplication:
+    proof, airflow, kubernetes = value.at("authentication"), value.at("airflow"), value.at("kubernetes")
+    return PlanApplication(
+        http=value.get("http"),
+        principal=value.get("principal"),
+        client_id=value.get("client_id"),
+        authentication=None
+        if proof is None
+        else HttpAuthentication(
+            proof.get("bearer"),
+            proof.get("hmac"),
+            *(proof.get("mtls", name) for name in ("certificate", "key", "ca")),
+        ),
+        person=value.get("person"),
+        command=value.get("command"),
+        airflow=None
+        if airflow is None
+        else AirflowControl(airflow.get("stop", default=""), airflow.get("start", default="")),
+        kubernetes=None if kubernetes is None else _kubernetes(kubernetes),
+        timeout_ms=value.get("timeout"),
+    )
+
+
+def _kubernetes(value: CheckedValue) -> KubernetesControl:
+    values = value.at("bootstrap", "values")
+    return KubernetesControl(
+        namespace=value.get("namespace", default=""),
+        workloads=value.texts("workloads"),
+        env=value.get("bootstrap", "env"),
+        container=value.get("bootstrap", "container"),
+        config_map=value.get("bootstrap", "config_map"),
+        key=value.get("bootstrap", "key"),
+        values={alias: each.data for alias, each in sorted((values.fields if values else {}).items())},
+        credentials=value.get("credentials"),
+        context=value.get("context"),
     )
 
 

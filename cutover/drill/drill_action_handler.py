@@ -21,7 +21,7 @@ from cutover.drill.copy_removal import delete_copies
 from cutover.drill.drill_applications import DrillApplications
 from cutover.drill.drill_preflight import Drill, inspect_originals
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationControlFailed
+from cutover.live.applications.application_adapter import ApplicationControlFailed
 from cutover.observations import ActionFailed, Observation
 from replicator.errors import ReplicatorError
 from topology.plan import PlanFlow

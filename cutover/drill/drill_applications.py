@@ -13,7 +13,11 @@ from clusters.settings import ConnectionSettings
 from cutover.drill.drill_consumer import DrillConsumer
 from cutover.drill.drill_producer import DrillProducer, KeysByTopic
 from cutover.drill.record_tally import RecordTally
-from cutover.live.application_control import ApplicationControlFailed, ApplicationState
+from cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationState,
+)
 
 _JOIN_S = 60.0  # for a consumer to get partitions, for a thread to end
 _SETTLE_S = 120.0  # for consumers to read what is left
@@ -63,28 +67,34 @@ class DrillApplications:
         return ApplicationState("running" if found else "stopped", found[0].client.settings.alias if found else None,
                                 "endpoint")  # fmt: skip
 
-    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
-        """Ends the client and returns its state. Raises ApplicationControlFailed when it had failed before."""
+    def tell(self, order: ApplicationOrder) -> ApplicationState:
+        """Ends the client, or starts it: an application that reads and writes starts both, as a real one does. Raises
+        ApplicationControlFailed when it had failed before."""
+        if order.verb == "stop":
+            return self._stop(order.name)
+        if not self._running.get(order.name):
+            if order.name in self.groups:
+                self._run(order.name, self._reading(order.name, order.alias, begins=False))
+            if order.name in self.producers:
+                self._run(order.name, self._writing(order.name, order.alias))
+        return self.look(order.name)
+
+    def follow(self, order: ApplicationOrder) -> ApplicationState:
+        """As `look`: orders are done at once."""
+        return self.look(order.name)
+
+    def _stop(self, name: str) -> ApplicationState:
         found = self._running.get(name, [])
         self._end(found)
         self._check(name)
         self._running.pop(name, None)
         return self.look(name)
 
-    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
-        """An application that reads and writes starts both, as a real one does."""
-        if not self._running.get(name):
-            if name in self.groups:
-                self._run(name, self._reading(name, alias, begins=False))
-            if name in self.producers:
-                self._run(name, self._writing(name, alias))
-        return self.look(name)
-
     def settle(self, until: Callable[[], float] = time.monotonic) -> None:
         """Producers stop, consumers read what there is, and stop. Raises ApplicationFailed."""
         for name in self.producers:
             if name not in self.groups:
-                self.stop(name, "producer", "")
+                self._stop(name)
             else:
                 self._end([each for each in self._running.get(name, []) if isinstance(each.client, DrillProducer)])
         deadline = until() + _SETTLE_S
@@ -93,7 +103,7 @@ class DrillApplications:
                 self._check(group)
             time.sleep(0.1)
         for group in self.groups:
-            self.stop(group, "consumer", "")
+            self._stop(group)
 
     def end(self) -> None:
         """Whatever runs ends; what had failed is not told again."""

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from cutover.errors import NotSupported
 from cutover.run_plan import find_wave
+from topology.application_controls import PlanApplication
 from topology.migration_waves import (
     ApprovalGate,
     HoldGate,
     HookGate,
-    PlanApplication,
     PlanMigration,
     Wave,
     WaveFence,
@@ -178,8 +178,9 @@ def _migration(migration: PlanMigration, moved: Wave, wave: Wave, run: str) -> P
         strategy=migration.strategy,
         waves=(moved,),
         applications={
-            name_copy(run, name): replace(known.get(name, PlanApplication()), http=None)
+            name_copy(run, name): PlanApplication(principal=known[name].principal, client_id=known[name].client_id)
             for name in (*wave.consumers, *wave.producers)
+            if name in known
         },
         groups={name_copy(run, name): each for name, each in migration.groups.items() if name in wave.consumers},
         journal=migration.journal,

@@ -10,11 +10,10 @@ from cutover.actions import (
     ReadRecords,
     RecallDeeds,
     ReportMessage,
-    StartApplication,
 )
+from cutover.application_steps import start_application_there
 from cutover.errors import Refused
 from cutover.observations import (
-    ObservedApplication,
     ObservedGroup,
     ObservedLogs,
     ObservedRecords,
@@ -145,9 +144,4 @@ def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> Action
                 f"{render_offsets(at_target.offsets)} at {alias} now: "
                 "something else commits for this group id"
             )
-        seen = yield from perform_action(
-            StartApplication(group, "consumer", "target"), ObservedApplication, context.policy
-        )
-        if seen.state == "stopped" or seen.cluster not in (None, alias):
-            raise Refused(f"consumer {group} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        outcome["started"][group] = alias
+        outcome["started"][group] = yield from start_application_there(context, group, "consumer", "target")

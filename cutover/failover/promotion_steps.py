@@ -12,12 +12,11 @@ from cutover.actions import (
     ReadRights,
     ReportMessage,
     Seal,
-    StopApplication,
 )
+from cutover.application_steps import require_stopped, tell_to_stop
 from cutover.errors import Refused
 from cutover.failover.loss_steps import list_application_names
 from cutover.observations import (
-    ObservedApplication,
     ObservedRecords,
     ObservedRights,
     SealedEvidence,
@@ -55,15 +54,14 @@ def stop_applications_at_source(context: RunContext, outcome: JsonObject) -> Act
     roles += [(name, "consumer") for name in context.groups]
     for name, role in roles:
         try:
-            seen = yield from perform_action(StopApplication(name, role), ObservedApplication, policy)
+            seen = yield from tell_to_stop(name, role, "source", policy)
         except Refused as why:
             outcome["silent"][name] = str(why)
             yield ReportMessage(
                 f"{role} {name} could not be told to stop, and may have gone with {context.flow.source}: {why}"
             )
             continue
-        if seen.state == "running":
-            raise Refused(f"{role} {name} was told to stop and still runs at {seen.cluster}")
+        require_stopped(seen, role)
         outcome["stopped"][name] = seen.by
 
 

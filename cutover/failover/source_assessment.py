@@ -15,7 +15,6 @@ from cutover.actions import (
     CheckCutOff,
     JsonObject,
     ProbeCluster,
-    ReadApplication,
     ReadCluster,
     ReadFlow,
     ReadLastSeenSource,
@@ -26,6 +25,7 @@ from cutover.actions import (
     StartFlow,
     StopFlow,
 )
+from cutover.application_steps import assess_application
 from cutover.errors import Refused
 from cutover.failover.group_placement import plan_group_placement
 from cutover.failover.loss import render_utc_instant
@@ -35,7 +35,6 @@ from cutover.observations import (
     ClusterProbe,
     CutOffResult,
     LastSeenSource,
-    ObservedApplication,
     ObservedCluster,
     ObservedFlow,
     ObservedTopics,
@@ -66,7 +65,7 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
         problems.append(able.text)
     if outcome["partitions"] and not problems:
         outcome["groups"] = yield from _groups(context, problems)
-    outcome["applications"] = yield from _applications(context, problems)
+    yield from _applications(context, outcome, problems)
     yield from check_hooks(context, problems)
     if problems:
         raise Refused("; ".join(problems), {"problems": problems})
@@ -96,28 +95,21 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
     return placements
 
 
-def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
+def _applications(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:
     """Reads the state of every application. One that does not answer is no problem yet: it may be lost with the source.
     But a later step must be able to start it."""
     policy = replace(context.policy, reach_ms=0)
     if not context.producers and not context.groups:
         problems.append(f"wave {context.wave.name} names neither producers nor consumers: nothing would be moved")
-    states: dict[str, str] = {}
+    outcome["applications"] = {}
     roles: list[tuple[str, ApplicationRole]] = [(name, "consumer") for name in context.groups]
     roles += [(name, "producer") for name in context.producers]
     for name, role in roles:
         try:
-            seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, policy)
+            where = "`topology failover` in a terminal"
+            yield from assess_application(context, name, role, outcome, problems, where, policy)
         except Refused as why:
-            states[name] = f"does not answer: {why}"
-            continue
-        if seen.by == "nobody":
-            problems.append(
-                f"{role} {name} has no control endpoint, and nobody can be asked to stop and start it: declare its "
-                f"address in migration.applications.{name}.http, or run `topology failover` in a terminal"
-            )
-        states[name] = seen.state
-    return states
+            outcome["applications"][name] = f"does not answer: {why}"
 
 
 def assess_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

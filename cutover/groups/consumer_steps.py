@@ -9,9 +9,8 @@ from cutover.actions import (
     ReadRecords,
     RecallDeeds,
     ReportMessage,
-    StartApplication,
-    StopApplication,
 )
+from cutover.application_steps import order_stops, restart_applications, start_applications, stop_application
 from cutover.errors import Refused
 from cutover.groups.group_preflight import (
     describe_members,
@@ -26,7 +25,7 @@ from cutover.groups.group_start_positions import (
     return_group_offsets,
     translate_group_offsets,
 )
-from cutover.observations import ObservedApplication, ObservedGroup, ObservedRecords, RecalledDeeds
+from cutover.observations import ObservedGroup, ObservedRecords, RecalledDeeds
 from cutover.offsets import decode_offsets, encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, refuse_new_partitions
@@ -84,7 +83,7 @@ def stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[
 
 def undo_stop_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Starts at the source again those that ran there before the run."""
-    yield from _start_all(context, "source", outcome, tuple(g for g in context.readers if context.was_running(g)))
+    yield from restart_applications(context, context.readers, "consumer", outcome)
 
 
 def translate_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -138,7 +137,7 @@ def start_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator
                 f"and stop it"
             )
         yield from _restore_target_offsets(context, group)
-    yield from _start_all(context, "target", outcome, context.readers)
+    yield from start_applications(context, context.readers, "consumer", "target", outcome)
 
 
 def _restore_target_offsets(context: RunContext, group: str) -> ActionGenerator[None]:
@@ -190,10 +189,8 @@ def undo_start_consumers(context: RunContext, outcome: JsonObject) -> ActionGene
 def _stop_all(context: RunContext, side: ClusterSide, times: int) -> ActionGenerator[None]:
     policy = context.policy
     alias = context.flow.source if side == "source" else context.flow.target
-    for group in context.groups:
-        seen = yield from perform_action(StopApplication(group, "consumer"), ObservedApplication, policy)
-        if seen.state == "running":
-            raise Refused(f"consumer {group} was told to stop and still runs at {seen.cluster}")
+    for group in order_stops(policy, context.groups):
+        yield from stop_application(context, group, "consumer", side)
     for group in context.groups:
 
         def look(group: str = group) -> ActionGenerator[ConditionCheck]:
@@ -206,15 +203,3 @@ def _stop_all(context: RunContext, side: ClusterSide, times: int) -> ActionGener
 
         bound_ms = policy.empty_ms(group, static=context.is_static(group))
         yield from wait_for_condition(look, bound_ms, policy, times=times)
-
-
-def _start_all(
-    context: RunContext, side: ClusterSide, outcome: JsonObject, names: tuple[str, ...]
-) -> ActionGenerator[None]:
-    outcome["started"] = {}
-    alias = context.flow.source if side == "source" else context.flow.target
-    for name in names:
-        seen = yield from perform_action(StartApplication(name, "consumer", side), ObservedApplication, context.policy)
-        if seen.state == "stopped" or seen.cluster not in (None, alias):
-            raise Refused(f"consumer {name} should run at {alias}; it is {seen.state} at {seen.cluster}")
-        outcome["started"][name] = alias

@@ -1,13 +1,7 @@
-"""A hook as an address that gets a signed POST.
-
-The signature is HMAC-SHA256 over the timestamp, a dot and the body as sent; the time is in it so that a receiver can
-refuse what somebody recorded and sends again. docs/hooks.md has the recipe.
-"""
+"""A hook as an address that gets a signed POST (`cutover.live.signed_request`)."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +9,7 @@ from dataclasses import dataclass
 from cutover.hooks.hook_messages import HookCall, HookReply, parse_hook_reply
 from cutover.live.allowed_hosts import find_host_refusal, is_loopback_url_host, parse_host
 from cutover.live.bounded_http import HttpAnswer, NoHttpAnswer, call_http
+from cutover.live.signed_request import build_signature_headers
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
 _ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no
@@ -61,22 +56,15 @@ class HttpHook:
             self.sleep(pause)
 
     def _headers(self, key: str, body: bytes) -> dict[str, str]:
-        stamp = str(int(self.wall()))
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key, "X-Watershed-Timestamp": stamp}
-        if self.secret is not None:
-            headers["X-Watershed-Signature"] = _sign_body(self.secret, stamp, body)
-        return headers
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        if self.secret is None:
+            return headers | {"X-Watershed-Timestamp": str(int(self.wall()))}
+        return headers | build_signature_headers(self.secret, body, self.wall())
 
     def _unsigned(self) -> str | None:
         if self.secret is not None or is_loopback_url_host(parse_host(self.url)):
             return None
         return f"{self.url} would be called unsigned, which only this machine's own addresses are: give it a `secret`"
-
-
-def _sign_body(secret: str, timestamp: str, body: bytes) -> str:
-    """`v1=` and HMAC-SHA256 (RFC 2104) in hexadecimal, over `timestamp`, a dot and the body."""
-    digest = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
-    return f"v1={digest}"
 
 
 def _heard(answer: HttpAnswer) -> HookReply:

@@ -44,7 +44,13 @@ from cutover.actions import (
     StopFlow,
 )
 from cutover.hooks.hook_caller import NO_HOOKS, HookCaller
-from cutover.live.application_control import ApplicationControl, ApplicationControlFailed, ApplicationState
+from cutover.live.application_control import ApplicationControl
+from cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationState,
+    ApplicationVerb,
+)
 from cutover.live.failover_actions import LiveFailover
 from cutover.live.fence_actions import LiveFences
 from cutover.live.group_actions import LiveGroups
@@ -105,8 +111,8 @@ class LiveActionHandler:
             ReadCopies: self._copies,
             ReadRecords: self._records,
             ReadApplication: self._application,
-            StopApplication: self._stop,
-            StartApplication: self._start,
+            StopApplication: self._tell,
+            StartApplication: self._tell,
             CommitOffsets: self._groups.commit,
             ForgetGroup: self._groups.forget,
             StopFlow: lambda action: self._change_flow(action.flow, lambda record: record.with_state("stopped")),
@@ -221,19 +227,29 @@ class LiveActionHandler:
         return ObservedRecords(self._now(), records)
 
     def _application(self, action: ReadApplication) -> ObservedApplication:
+        if action.told is not None:
+            return self._state_seen(action.name, self.applications.follow(self._order(action.told)))
         return self._state_seen(action.name, self.applications.look(action.name))
 
-    def _stop(self, action: StopApplication) -> ObservedApplication:
-        alias = f"{self.flow.source} or {self.flow.target}"
-        return self._state_seen(action.name, self.applications.stop(action.name, action.role, alias))
+    def _tell(self, action: StopApplication | StartApplication) -> ObservedApplication:
+        return self._state_seen(action.name, self.applications.tell(self._order(action)))
 
-    def _start(self, action: StartApplication) -> ObservedApplication:
+    def _order(self, action: StopApplication | StartApplication) -> ApplicationOrder:
         settings = self.settings[action.side]
-        state = self.applications.start(action.name, action.role, settings.alias, settings.bootstrap)
-        return self._state_seen(action.name, state)
+        verb: ApplicationVerb = "stop" if isinstance(action, StopApplication) else "start"
+        return ApplicationOrder(
+            verb,
+            action.name,
+            action.role,
+            action.side,
+            settings.alias,
+            tuple(settings.bootstrap),
+            f"{verb}/{action.side}/{action.name}",
+            action.former if isinstance(action, StartApplication) else {},
+        )
 
     def _state_seen(self, name: str, state: ApplicationState) -> ObservedApplication:
-        return ObservedApplication(self._now(), name, state.state, state.cluster, state.by)
+        return ObservedApplication(self._now(), name, state.state, state.cluster, state.by, state.text, state.former)
 
 
 def _there(plan: Plan, flow: PlanFlow) -> PlanFlow | None:

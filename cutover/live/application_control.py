@@ -1,174 +1,103 @@
-"""Telling applications to stop and to start: their own control endpoint, or a person where none is declared.
-
-Endpoint: `GET /` → {"state", "cluster", …}, `POST /stop`, `POST /start` with {"cluster", "bootstrap"}; both posts
-are idempotent and return when it is done; a refusal says why in {"error"}. Only addresses from the topology file are
-called, and of those only hosts that the environment allows; redirects are not followed, and an answer is waited for as
-long as `timeout` in all.
-"""
+"""Telling applications to stop and to start, each in the way that the topology file declares for it."""
 
 from __future__ import annotations
 
-import json
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from cutover.errors import CutoverError
-from cutover.live.allowed_hosts import find_host_refusal
-from cutover.live.bounded_http import NoHttpAnswer, call_http
-
-_MOST_WORDS = 300  # characters of an application's own words
-_A_STATE = 20  # characters of a word for a state, such as `starting`
-_LOOK_S = 10.0  # what an application says of itself, it says at once
-_DECLARE = "declare its control address in migration.applications.{name}.http, or run `topology migrate` in a terminal"
-
-ConfirmByPerson = Callable[[str], bool]
-
-
-class ApplicationControlFailed(CutoverError):
-    """An application's endpoint did not answer, or said no. transient: worth asking again."""
-
-    exit_code = 1
-
-    def __init__(self, message: str, *, transient: bool) -> None:
-        self.transient = transient
-        super().__init__(message)
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationState:
-    """state: `running` | `stopped` | `unknown`. by: `endpoint`, `person`, or `nobody` who could be asked."""
-
-    state: str
-    cluster: str | None
-    by: str
+from cutover.journal.hash_chain import JournalEntry
+from cutover.live.airflow_rest import AirflowRest
+from cutover.live.applications.airflow_application import AirflowApplication
+from cutover.live.applications.allowed_programs import Caller
+from cutover.live.applications.application_adapter import ApplicationAdapter, ApplicationOrder, ApplicationState
+from cutover.live.applications.command_application import CommandApplication
+from cutover.live.applications.http_application import HttpApplication
+from cutover.live.applications.kubernetes_application import KubernetesApplication
+from cutover.live.applications.person_application import AskPerson, PersonApplication
+from topology.application_controls import UNDECLARED_APPLICATION, PlanApplication
 
 
 class ApplicationControl(Protocol):
-    """What stops and starts applications: `ApplicationEndpoints`, or a rehearsal's own (`cutover.drill`). Raises
-    ApplicationFailed."""
+    """What stops and starts applications: `DeclaredApplications`, or a rehearsal's own (`cutover.drill`). Every method
+    raises ApplicationControlFailed."""
 
     def look(self, name: str) -> ApplicationState:
-        """State of the application. Raises ApplicationControlFailed."""
+        """State of the application."""
 
-    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
-        """Stops it at this cluster and returns when it has ended. Raises ApplicationControlFailed."""
+    def tell(self, order: ApplicationOrder) -> ApplicationState:
+        """Stops or starts it; `stopping` and `starting` mean that it is under way."""
 
-    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
-        """Starts it at this cluster. Raises ApplicationControlFailed."""
+    def follow(self, order: ApplicationOrder) -> ApplicationState:
+        """How far an order is that was under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationEndpoints:
-    """endpoints: application (or group) → URL, None or absent: `confirm` asks a person. timeout in seconds.
+class DeclaredApplications:
+    """declared: application (or group) → how it is stopped and started; one that is absent, by a person.
 
-    confirm None: nobody can be asked, so applications without an endpoint cannot be moved. environ: says which hosts
-    may be called (`cutover.live.allowed_hosts`).
-    """
+    bootstraps: cluster alias → its bootstrap servers. ask None: nobody can be asked, so applications of persons cannot
+    be moved. caller: who runs the migration. prefix: of the keys of orders: topology, run and wave, asked for at each
+    order. find_confirmation: see `PersonApplication`. environ: what the host allows, and secrets."""
 
-    endpoints: Mapping[str, str | None]
-    confirm: ConfirmByPerson | None
-    timeout: float = 60.0
+    declared: Mapping[str, PlanApplication] = field(default_factory=dict)
+    bootstraps: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ask: AskPerson | None = None
+    caller: Caller = "terminal"
+    prefix: Callable[[], str] = lambda: ""
+    find_confirmation: Callable[[ApplicationOrder], str | None] = lambda _order: None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    wall: Callable[[], float] = time.time
+    _adapters: dict[str, ApplicationAdapter] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def look(self, name: str) -> ApplicationState:
-        """State by its endpoint; `unknown` where only a person can tell."""
-        url = self.endpoints.get(name)
-        if url:
-            return _state(name, self._call(name, url, "GET", timeout=min(self.timeout, _LOOK_S)))
-        return ApplicationState("unknown", None, "nobody" if self.confirm is None else "person")
+        """State of the application, as its adapter knows it."""
+        return self._adapter(name).read()
 
-    def stop(self, name: str, role: str, alias: str) -> ApplicationState:
-        """`POST /stop`, or the question to a person."""
-        url = self.endpoints.get(name)
-        if url:
-            return _state(name, self._call(name, f"{url.rstrip('/')}/stop", "POST", {}))
-        self._ask(name, f"Stop the {role} {name} (at {alias}) and wait until it has ended. Is it stopped?")
-        return ApplicationState("unknown", None, "person")
+    def tell(self, order: ApplicationOrder) -> ApplicationState:
+        """Gives the order to the application's adapter."""
+        return self._adapter(order.name).tell(self._keyed(order))
 
-    def start(self, name: str, role: str, alias: str, bootstrap: Sequence[str]) -> ApplicationState:
-        """`POST /start` with alias and bootstrap, or the question to a person."""
-        url = self.endpoints.get(name)
-        if url:
-            body = {"cluster": alias, "bootstrap": ",".join(bootstrap)}
-            return _state(name, self._call(name, f"{url.rstrip('/')}/start", "POST", body))
-        self._ask(name, f"Start the {role} {name} at {alias} ({','.join(bootstrap)}). Is it running there?")
-        return ApplicationState("unknown", None, "person")
+    def follow(self, order: ApplicationOrder) -> ApplicationState:
+        """How far the order is."""
+        return self._adapter(order.name).follow(self._keyed(order))
 
-    def _ask(self, name: str, question: str) -> None:
-        if self.confirm is None:
-            raise ApplicationControlFailed(
-                f"application {name} has no control endpoint and nobody can be asked; {_DECLARE.format(name=name)}",
-                transient=False,
-            )
-        if not self.confirm(question):
-            raise ApplicationControlFailed(f"not confirmed: {question}", transient=False)
+    def _keyed(self, order: ApplicationOrder) -> ApplicationOrder:
+        return replace(order, key=f"{self.prefix()}{order.key}")
 
-    def _call(
-        self, name: str, url: str, method: str, body: dict[str, Any] | None = None, timeout: float | None = None
-    ) -> dict[str, Any]:
-        at = f"migration.applications.{name}.http"
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            if urlsplit(url).scheme not in ("http", "https"):
-                raise ApplicationControlFailed(
-                    f"application {name}: {url} is not an http address; correct {at}", transient=False
-                )
-            refused = find_host_refusal(url, self.environ)
-            if refused is not None:
-                raise ApplicationControlFailed(f"application {name}: {refused} ({at})", transient=False)
-            seconds = self.timeout if timeout is None else timeout
-            answer = call_http(method, url, data, {"content-type": "application/json"}, seconds)
-        except NoHttpAnswer as silence:
-            if silence.transient and not silence.garbled:
-                raise ApplicationControlFailed(
-                    f"application {name} does not answer at {url} ({silence}); check that it runs and that {at} is its "
-                    "control address",
-                    transient=True,
-                ) from None
-            raise _uncallable(name, url, silence) from None
-        except ValueError as error:  # a malformed address
-            raise _uncallable(name, url, error) from None
-        value = _object(answer.body)
-        if not 200 <= answer.status < 300:
-            # Only what it says as an application: any other page behind this address is nobody's business here.
-            detail = str(value.get("error", "")).strip()[:_MOST_WORDS] if value else ""
-            message = f"application {name}: {method} {url} answered {answer.status}" + (f": {detail}" if detail else "")
-            raise ApplicationControlFailed(message, transient=answer.status >= 500)
-        if value is None:
-            raise ApplicationControlFailed(f"application {name}: {url} answered no JSON object", transient=False)
-        return value
+    def _adapter(self, name: str) -> ApplicationAdapter:
+        if name not in self._adapters:
+            self._adapters[name] = self._build_adapter(name)
+        return self._adapters[name]
+
+    def _build_adapter(self, name: str) -> ApplicationAdapter:
+        app = self.declared.get(name, UNDECLARED_APPLICATION)
+        seconds = app.bound_ms / 1000
+        match app:
+            case PlanApplication(http=str(url)):
+                return HttpApplication(name, url, seconds, app.authentication, self.environ, self.wall)
+            case PlanApplication(command=str(program)):
+                return CommandApplication(name, program, seconds, self.caller, self.environ)
+            case PlanApplication(airflow=control) if control is not None:
+                return AirflowApplication(name, control, AirflowRest(self.environ))
+            case PlanApplication(kubernetes=control) if control is not None:
+                return KubernetesApplication(name, control, self.bootstraps, self.environ)
+            case _:
+                return PersonApplication(name, app.person or "", app.bound_ms, self.ask, self.find_confirmation)
 
 
-def _uncallable(name: str, url: str, error: Exception) -> ApplicationControlFailed:
-    return ApplicationControlFailed(
-        f"application {name} cannot be called at {url} ({str(error) or type(error).__name__}); correct "
-        f"migration.applications.{name}.http, its control address",
-        transient=False,
-    )
+NO_APPLICATIONS = DeclaredApplications()
 
 
-def _object(content: bytes) -> dict[str, Any] | None:
-    """The JSON object that an answer is; None for anything else."""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _state(name: str, value: Mapping[str, Any]) -> ApplicationState:
-    state = value.get("state")
-    if state not in ("running", "stopped"):
-        raise ApplicationControlFailed(
-            f"application {name} is {_describe_state(state)}, expected running or stopped", transient=True
-        )
-    cluster = value.get("cluster")
-    return ApplicationState(str(state), None if cluster is None else str(cluster), "endpoint")
-
-
-def _describe_state(state: object) -> str:
-    """A state as an application would name one; anything else behind this address is not repeated."""
-    return repr(state) if isinstance(state, str) and state.isalpha() and len(state) <= _A_STATE else "in no known state"
+def find_journaled_confirmation(entries: Sequence[JournalEntry], order: ApplicationOrder) -> str | None:
+    """Who confirmed this order before in this run, as the journal says; None where nobody did, or where the application
+    was told the opposite since. A run that is resumed asks nobody twice."""
+    deeds = {"StopApplication": "stop", "StartApplication": "start"}
+    for entry in reversed(entries):
+        told = entry.observation
+        if entry.deed in deeds and entry.kind == "outcome" and told.get("name") == order.name and "failed" not in told:
+            same = (deeds[entry.deed], told.get("side")) == (order.verb, order.side)
+            return str(told.get("said") or "confirmed before") if same else None
+    return None

@@ -4,6 +4,7 @@ of bounded size, within a bounded time however slowly it drips."""
 from __future__ import annotations
 
 import http.client
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -38,15 +39,24 @@ class HttpAnswer:
         return " ".join(self.body[:2000].decode(errors="replace").split())[:300]
 
 
-def call_http(method: str, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float) -> HttpAnswer:
-    """Raises NoHttpAnswer."""
+def call_http(
+    method: str,
+    url: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    seconds: float,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> HttpAnswer:
+    """One request, one answer. tls: whom to trust, and a certificate of ours; None means the system's authorities and
+    no certificate. Raises NoHttpAnswer."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NoHttpAnswer(f"{url} is not an http address", transient=False)
 
     def asked() -> HttpAnswer:
         request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 -- checked
         try:
-            with _OPENER.open(request, timeout=seconds) as answer:
+            with _build_opener(tls).open(request, timeout=seconds) as answer:
                 return HttpAnswer(answer.status, answer.read(MAX_HTTP_ANSWER_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -67,6 +77,16 @@ def call_http(method: str, url: str, body: bytes | None, headers: Mapping[str, s
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
+
+
+def _build_opener(tls: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    return (
+        _OPENER
+        if tls is None
+        else urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), _NoRedirects, urllib.request.HTTPSHandler(context=tls)
+        )
+    )
 
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)

@@ -17,7 +17,7 @@ from clusters.wire.connection import open_connection
 from cutover.actions import Action, ClusterSide, FindWriters, LowerFence, RaiseFence, ReadFence
 from cutover.observations import Observation, ObservedFence, ObservedWriter, ObservedWriters
 from replicator.sync.quotas import is_quota_selected
-from topology.migration_waves import PlanApplication
+from topology.application_controls import PlanApplication
 from topology.plan import Plan, PlanFlow
 
 _WRITING = ("WRITE", "ALL")

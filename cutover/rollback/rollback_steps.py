@@ -13,7 +13,6 @@ from cutover.actions import (
     EndRun,
     ForgetGroup,
     JsonObject,
-    ReadApplication,
     ReadClock,
     ReadFlow,
     ReadGroup,
@@ -21,9 +20,9 @@ from cutover.actions import (
     ReportMessage,
     RetireTopics,
     ServeTopics,
-    StartApplication,
     StartFlow,
 )
+from cutover.application_steps import assess_application, start_applications
 from cutover.errors import Refused
 from cutover.fences.fence_steps import check_fence, lower_fence, lower_journaled_fence, raise_fence_again
 from cutover.gates import check_clusters, check_wave_topics
@@ -32,7 +31,6 @@ from cutover.groups.offset_return_steps import find_foreign_offsets
 from cutover.hooks.hook_steps import check_hooks
 from cutover.observations import (
     ActionDone,
-    ObservedApplication,
     ObservedFlow,
     ObservedGroup,
     ObservedLogs,
@@ -61,7 +59,7 @@ def run_rollback_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
     yield from _flow(context, problems)
     outcome["written"] = yield from _written(context, sorted(outcome["partitions"]))
     outcome["groups"] = yield from _groups(context, problems)
-    outcome["applications"] = yield from _applications(context, problems)
+    yield from _applications(context, outcome, problems)
     outcome["stranded"] = yield from find_stranded_records(context, problems)
     outcome["fence"] = yield from check_fence(context, outcome["partitions"], problems)
     yield from check_hooks(context, problems)
@@ -170,27 +168,20 @@ def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObj
     return found
 
 
-def _applications(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, str]]:
-    states: dict[str, str] = {}
+def _applications(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:
+    outcome["applications"] = {}
     roles: list[tuple[str, ApplicationRole]] = [
         (name, "consumer") for name in (*context.groups, *context.run_taken_back.halted)
     ]
     roles += [(name, "producer") for name in context.producers]
+    where = "`topology rollback` in a terminal without --approve auto"
     for name, role in roles:
-        seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, context.policy)
+        seen = yield from assess_application(context, name, role, outcome, problems, where)
         if role == "producer" and seen.state == "running" and seen.cluster == context.flow.target:
             problems.append(
                 f"producer {name} runs at {seen.cluster} already: what it writes there stands among what "
                 f"{context.flow.source} has taken before it. Stop it"
             )
-        if seen.by == "nobody":
-            problems.append(
-                f"{role} {name} has no control endpoint, and nobody can be asked to stop and start it: declare its "
-                f"address in migration.applications.{name}.http, or run `topology rollback` in a terminal without "
-                "--approve auto"
-            )
-        states[name] = seen.state
-    return states
 
 
 def start_flow_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -232,14 +223,7 @@ def undo_lower_migration_fence(context: RunContext, outcome: JsonObject) -> Acti
 
 def start_halted_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Consumers that the migration had stopped at the old source and never moved: their offsets stand there still."""
-    outcome["started"] = {}
-    for name in context.run_taken_back.halted:
-        seen = yield from perform_action(
-            StartApplication(name, "consumer", "target"), ObservedApplication, context.policy
-        )
-        if seen.state == "stopped" or seen.cluster not in (None, context.flow.target):
-            raise Refused(f"consumer {name} should run at {context.flow.target}; it is {seen.state} at {seen.cluster}")
-        outcome["started"][name] = context.flow.target
+    yield from start_applications(context, context.run_taken_back.halted, "consumer", "target", outcome)
 
 
 def end_taken_back_run(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,10 +70,10 @@ def _run(stage: DemoFolders, records: int, fault: bool, source: str) -> int:
     say = _clock()
     began = time.monotonic()
     with _ended(stage, say):
-        _lab, client = _begin(stage, say, records, fault, source)
+        lab, client = _begin(stage, say, records, fault, source, stages.EVERY_WAY)
         states = {REPLICATE: "success"}
         say(f"{MIGRATE} is triggered; applications go on writing and reading")
-        states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, approve=True)
+        states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, build_answers(stage, lab))
         if states[MIGRATE] == "success":
             time.sleep(RUN_ON_AT_TARGET_S)
         _settle(stage, say)
@@ -102,15 +102,24 @@ def _keep(stage: DemoFolders, records: int, source: str) -> int:
 
 
 def _begin(
-    stage: DemoFolders, say: Callable[[str], None], records: int, fault: bool, source: str
+    stage: DemoFolders,
+    say: Callable[[str], None],
+    records: int,
+    fault: bool,
+    source: str,
+    ways: Mapping[str, str] = stages.BY_HTTP,
 ) -> tuple[Lab, AirflowClient]:
     """Everything up to running flows; things that do not need each other start together."""
     stages.end_demo(stage)
     stages.clear_demo_folders(stage)
     with ThreadPoolExecutor() as pool:
-        web = pool.submit(airflow.launch_airflow, stage.airflow, topologies=stage.topologies, state=stage.state)
+        stages.write_host_settings(stage)
+        allowed = {"WATERSHED_COMMANDS": str(stage.commands)}
+        web = pool.submit(
+            airflow.launch_airflow, stage.airflow, topologies=stage.topologies, state=stage.state, settings=allowed
+        )
         lab = stages.start_demo_clusters(stage, source)
-        ports = stages.write_demo_topology(stage, lab)
+        ports = stages.write_demo_topology(stage, lab, ways)
         say(", ".join(f"{c.alias} (Kafka {c.brokers[0].kafka}) at {c.bootstrap}" for c in lab.clusters.values()))
         stages.start_demo_applications(stage, lab, ports)
         say(f"producers and consumers run at {DEMO_SOURCE}: {', '.join(stages.DEMO_APPLICATIONS)}")
@@ -141,12 +150,31 @@ def _begin(
     return lab, client
 
 
-def _dag(
-    client: AirflowClient, dag: str, conf: dict[str, object], say: Callable[[str], None], approve: bool = False
-) -> str:
-    def answer(question: ApprovalQuestion) -> str | None:
-        return "Approve" if approve else None
+def build_answers(stage: DemoFolders, lab: Lab) -> Callable[[ApprovalQuestion], str | None]:
+    """Approves, and does what a person is asked to do, before it is confirmed."""
 
+    def answer(question: ApprovalQuestion) -> str | None:
+        verb, _, rest = question.subject.partition(" ")
+        name, _, alias = rest.partition(" at ")
+        app = sample_applications.list_applications(stage.applications).get(name)
+        if app is None:
+            return "Approve"
+        if verb == "Stop":
+            sample_applications.stop_client(app)
+        else:
+            sample_applications.start_client(app, alias, lab.cluster(alias).bootstrap)
+        return "Done"
+
+    return answer
+
+
+def _dag(
+    client: AirflowClient,
+    dag: str,
+    conf: dict[str, object],
+    say: Callable[[str], None],
+    answer: Callable[[ApprovalQuestion], str | None] = lambda _question: None,
+) -> str:
     client.unpause(dag)
     client.trigger(dag, "demo", conf)
     state = follow_dag_run(client, dag, "demo", say, answer=answer)

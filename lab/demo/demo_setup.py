@@ -52,6 +52,13 @@ DEMO_TOPICS = (
     DemoTopic("orders.paid", 0.25, transactional=True),
     DemoTopic("orders.shipped", 0.25),
 )
+# How `make demo` moves each application; $url is the address of its control endpoint. `make up` uses http for all.
+EVERY_WAY: Mapping[str, str] = {
+    "billing": '{person: "The demonstration does it, as the team of billing would", timeout: 10m}',
+    "checkout": '{http: "$url"}',
+    "payments": "{command: demo-switch}",
+}
+BY_HTTP: Mapping[str, str] = dict.fromkeys(EVERY_WAY, '{http: "$url"}')
 # application -> module and arguments; what they write and read goes on throughout
 DEMO_APPLICATIONS: Mapping[str, tuple[str, ...]] = {
     "checkout": (
@@ -93,6 +100,11 @@ class DemoFolders:
         return self.topologies / f"{DEMO_NAME}.yaml"
 
     @property
+    def commands(self) -> Path:
+        """The host's settings: which programs may stop and start applications (`WATERSHED_COMMANDS`)."""
+        return self.directory / "commands.yaml"
+
+    @property
     def airflow(self) -> Path:
         """AIRFLOW_HOME."""
         return self.directory / "airflow"
@@ -127,10 +139,20 @@ def can_be_target(source: str) -> bool:
     return parse_release(source) >= parse_release(_OLDEST_TARGET)
 
 
-def write_demo_topology(stage: DemoFolders, lab: Lab) -> dict[str, int]:
-    """The topology file with this stage's addresses; returns the control port of every application."""
+def write_host_settings(stage: DemoFolders) -> None:
+    """Lets Airflow's workers run the program that moves an application."""
+    argv = json.dumps([sys.executable, "-m", "lab.demo.application_switch", str(stage.applications)])
+    stage.commands.touch(mode=0o600)
+    stage.commands.write_text(f"programs:\n  demo-switch: {{argv: {argv}, airflow: true}}\n")
+
+
+def write_demo_topology(stage: DemoFolders, lab: Lab, ways: Mapping[str, str] = BY_HTTP) -> dict[str, int]:
+    """The topology file with this stage's addresses; returns the control port of every application. ways: how each
+    application is stopped and started."""
     ports = dict(zip(DEMO_APPLICATIONS, find_free_ports(len(DEMO_APPLICATIONS)), strict=True))
-    values = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    values = {
+        name: string.Template(ways[name]).substitute(url=f"http://127.0.0.1:{port}") for name, port in ports.items()
+    }
     for alias in (DEMO_SOURCE, DEMO_TARGET):
         values[alias] = lab.cluster(alias).bootstrap
         values[f"{alias}_id"] = lab.cluster(alias).cluster_id

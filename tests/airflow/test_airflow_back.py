@@ -45,7 +45,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
     world.chain = lambda: a_migration(world, log, "reader", plan=PLAN).journal.refresh()  # type: ignore[attr-defined]
 
     def migration(order: StepOrder, **hooks: Any) -> Any:
-        pause = hooks.pop("sleep", None)
+        pause, _ask = hooks.pop("sleep", None), hooks.pop("ask", None)
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)

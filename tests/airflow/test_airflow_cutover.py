@@ -72,6 +72,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     def migration(order: StepOrder, **hooks: Any) -> RunDriver:
         # Time moves on by pausing; what the worker may pause in all is what the operators give.
         pause = hooks.pop("sleep", lambda seconds: None)
+        world.ask = hooks.pop("ask", None)  # type: ignore[attr-defined]
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)

@@ -34,6 +34,11 @@ MIGRATION = """
 migration:
   flow: onprem-to-cloud
   strategy: consumers_first
+  applications:
+    billing: {http: "http://127.0.0.1:11"}
+    checkout: {http: "http://127.0.0.1:11"}
+    shelf: {http: "http://127.0.0.1:11"}
+    warehouse: {http: "http://127.0.0.1:11"}
   waves:
     - name: orders
       topics: [orders.created]

@@ -56,7 +56,7 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
 
     def migration(order: StepOrder, **hooks: Any) -> Any:
         world: FailoverWorld = log.world  # type: ignore[attr-defined]
-        pause = hooks.pop("sleep", None)
+        pause, _ask = hooks.pop("sleep", None), hooks.pop("ask", None)
 
         def sleep(seconds: float) -> None:
             world.sleep(seconds)

@@ -15,11 +15,14 @@ from clusters.flow_records import read_flows
 from clusters.settings import resolve_connection_settings
 from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.hash_chain import JournalEntry
+from cutover.live.application_control import DeclaredApplications
+from cutover.live.applications.application_adapter import ApplicationOrder
 from lab import postgres, sample_applications
 from lab.account import build_account, find_applications
 from lab.airflow_client import AirflowRequestFailed
 from plugins.watershed.steps.run_journal import find_done_waves, open_migration_journal
 from tests.airflow.live import DATABASE, Live, kill_program, running, until
+from topology.application_controls import AirflowControl, PlanApplication
 from topology.migration_waves import PlanHook
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ def warm_caches():
         told = dag_run.conf["watershed"]
         with Path({folder!r}, "warmed").open("a") as file:
             file.write(told["key"] + "\\n")
-        if told["point"] == "fenced" and not Path({folder!r}, "mended").exists():
+        if told.get("point") == "fenced" and not Path({folder!r}, "mended").exists():
             raise RuntimeError("the caches are cold")
 
     warm()
@@ -243,3 +246,24 @@ def test_a_hook_is_a_run_of_a_dag(live: Live) -> None:
     client.clear("warm_caches", failed.text.split("run ")[1].split(":")[0], ["warm"])
     mended = hooks(live, "warm_caches").call("warm", "fenced", "all/fenced/warm", {})
     assert mended.agreed, mended
+
+
+def test_an_application_is_stopped_by_a_run_of_a_dag(live: Live) -> None:
+    """Triggered once, followed, found again."""
+    live.client.wait_for_dag("warm_caches", 480)
+    live.client.unpause("warm_caches")
+    environ = {
+        "WATERSHED_AIRFLOW_URL": live.airflow.url,
+        "WATERSHED_AIRFLOW_CREDENTIALS": "env:ACCOUNT",
+        "ACCOUNT": "ops:ops",
+    }
+    control = AirflowControl("warm_caches", "warm_caches/warm")
+    told = DeclaredApplications(
+        {"stats": PlanApplication(airflow=control)}, prefix=lambda: "shop/run 2/all/", environ=environ
+    )
+    stop = ApplicationOrder("stop", "stats", "consumer", "source", "onprem", ("b1:9092",), "stop/source/stats")
+    assert told.look("stats").state == "unknown"
+    assert told.tell(stop).state in ("stopping", "stopped")
+    until(lambda: told.follow(stop).state == "stopped", "the run that stops it")
+    assert told.tell(stop).state == "stopped"
+    assert (live.home / "warmed").read_text().splitlines().count("shop/run 2/all/stop/source/stats") == 1

@@ -27,8 +27,9 @@ from lab.releases import DEFAULT_RELEASE
 from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave
 from topology.plan import Plan, seal_plan
 from topology.sync_settings import GroupSync, SyncSettings
 

@@ -18,14 +18,16 @@ from cutover.actions import Action
 from cutover.driver import RunDriver, RunEvent
 from cutover.journal.topology_journal import open_journal
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationEndpoints
+from cutover.live.application_control import DeclaredApplications
+from cutover.live.applications.person_application import PersonAnswer
 from cutover.observations import Observation, ProofOutcome
 from cutover.policy import WavePolicy
 from cutover.run_plan import plan_migration
 from tests.cutover.drivers import build_driver
 from tests.replicator.real import applied, plan_for
-from topology.migration_waves import PlanApplication, Wave, WaveFence
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import Wave, WaveFence
 from topology.plan import Plan, seal_plan
 
 POLICY = WavePolicy(
@@ -50,7 +52,7 @@ class Scene:
 
     def migration(self, **changes: Any) -> RunDriver:
         course = plan_migration(self.plan, policy=self.policy)
-        applications = ApplicationEndpoints({}, confirm=lambda _question: True)
+        applications = DeclaredApplications(ask=lambda _request: PersonAnswer("done", "a test"))
         live = LiveActionHandler(self.plan, course.flow, self.settings, applications, time.monotonic)
         arguments: dict[str, Any] = {
             "run_plan": course,

@@ -18,7 +18,8 @@ from clusters.settings import ConnectionSettings
 from cutover.actions import Action, PauseRun, RecallDeeds, ReportMessage
 from cutover.groups.group_preflight import check_groups
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationEndpoints
+from cutover.live.application_control import DeclaredApplications
+from cutover.live.applications.person_application import PersonAnswer, PersonRequest
 from cutover.observations import ActionDone, RecalledDeeds
 from cutover.policy import WavePolicy
 from cutover.polling import ActionGenerator
@@ -47,8 +48,11 @@ class Moving:
         flow = self.plan.flows[0]
         self.context = RunContext(flow, Wave("all", tuple(self.topics), self.groups, self.producers), self.policy)
         self.world = LiveActionHandler(
-            self.plan, flow, self.settings, ApplicationEndpoints({}, self.confirm), time.monotonic
+            self.plan, flow, self.settings, DeclaredApplications(ask=self._ask), time.monotonic
         )
+
+    def _ask(self, request: PersonRequest) -> PersonAnswer:
+        return PersonAnswer("done" if self.confirm(request.task) else "refused", "a test")
 
     def preflight(self) -> list[str]:
         """What hinders; the steps below need it to have been."""

@@ -19,7 +19,7 @@ from cutover.actions import RequestProof
 from cutover.driver import RunDriver, RunEvent
 from cutover.journal.hash_chain import JournalChain
 from cutover.journal.journal_topic import JournalTopicLog
-from cutover.live.application_control import ApplicationState
+from cutover.live.applications.application_adapter import ApplicationOrder, ApplicationState
 from cutover.observations import ProofOutcome
 from cutover.policy import WavePolicy
 from cutover.rollback.rollback_plan import plan_rollback
@@ -28,8 +28,9 @@ from cutover.run_plan import RunPlan, plan_migration
 from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
 from tests.replicator.status_view import read_statuses
-from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.naming import Naming
 from topology.plan import Plan, seal_plan
 
@@ -177,13 +178,16 @@ class Scene:
         app = self.applications[name]
         return ApplicationState("running" if app.cluster else "stopped", app.cluster, "endpoint")
 
-    def stop(self, name: str, _role: str, _alias: str) -> ApplicationState:
-        self.applications[name].stop()
-        return self.look(name)
+    def tell(self, order: ApplicationOrder) -> ApplicationState:
+        app = self.applications[order.name]
+        if order.verb == "stop":
+            app.stop()
+        else:
+            app.start(order.alias)
+        return self.look(order.name)
 
-    def start(self, name: str, _role: str, alias: str, _bootstrap: object) -> ApplicationState:
-        self.applications[name].start(alias)
-        return self.look(name)
+    def follow(self, order: ApplicationOrder) -> ApplicationState:
+        return self.look(order.name)
 
     def served(self) -> bool:
         flow = self.plan.flows[0].id

@@ -1,22 +1,43 @@
-"""Applications are told over HTTP, exactly at the declared address; where none is declared a person answers."""
+"""Applications are told over HTTP, exactly at the declared address."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cutover.live.application_control import ApplicationControlFailed, ApplicationEndpoints, ApplicationState, _state
+from cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationState,
+    ApplicationVerb,
+)
+from cutover.live.applications.http_application import HttpApplication, parse_application_state
+from lab.certificates import CertificateAuthority, write_secret_file
+from topology.application_controls import HttpAuthentication
+from topology.secret_ref import SecretRef
+
+
+def order(verb: ApplicationVerb, name: str = "billing") -> ApplicationOrder:
+    side: Any = "source" if verb == "stop" else "target"
+    alias = "onprem" if verb == "stop" else "cloud"
+    return ApplicationOrder(verb, name, "consumer", side, alias, ("b1:9092", "b2:9092"), f"shop/r1/all/{verb}")
 
 
 class Switch(BaseHTTPRequestHandler):
     state: dict[str, Any]
     calls: list[tuple[str, str, str]]
+    heads: list[dict[str, str]]
     answer: tuple[int, bytes] | None = None
 
     def do_GET(self) -> None:
@@ -28,6 +49,7 @@ class Switch(BaseHTTPRequestHandler):
     def _reply(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
         type(self).calls.append((method, self.path, body))
+        type(self).heads.append({name.lower(): value for name, value in self.headers.items()})
         if self.path == "/stop":
             type(self).state["state"] = "stopped"
         elif self.path == "/start":
@@ -44,27 +66,27 @@ class Switch(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def switch() -> Iterator[tuple[type[Switch], ApplicationEndpoints]]:
-    handler = type("One", (Switch,), {"state": {"state": "running", "cluster": "onprem"}, "calls": [], "answer": None})
+def switch() -> Iterator[tuple[type[Switch], HttpApplication]]:
+    handler = type(
+        "One", (Switch,), {"state": {"state": "running", "cluster": "onprem"}, "calls": [], "heads": [], "answer": None}
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield (
         handler,
-        ApplicationEndpoints({"billing": f"http://127.0.0.1:{server.server_port}"}, lambda _q: False, timeout=5),
+        HttpApplication("billing", f"http://127.0.0.1:{server.server_port}", 5),
     )
     server.shutdown()
     server.server_close()
     thread.join(5)
 
 
-def test_look_stop_start(switch: tuple[type[Switch], ApplicationEndpoints]) -> None:
+def test_look_stop_start(switch: tuple[type[Switch], HttpApplication]) -> None:
     handler, told = switch
-    assert told.look("billing") == ApplicationState("running", "onprem", "endpoint")
-    assert told.stop("billing", "consumer", "onprem").state == "stopped"
-    assert told.start("billing", "consumer", "cloud", ["b1:9092", "b2:9092"]) == ApplicationState(
-        "running", "cloud", "endpoint"
-    )
+    assert told.read() == ApplicationState("running", "onprem", "endpoint")
+    assert told.tell(order("stop")).state == "stopped"
+    assert told.tell(order("start")) == ApplicationState("running", "cloud", "endpoint")
     assert [call[:2] for call in handler.calls] == [("GET", "/"), ("POST", "/stop"), ("POST", "/start")]
     assert json.loads(handler.calls[-1][2]) == {"cluster": "cloud", "bootstrap": "b1:9092,b2:9092"}
 
@@ -82,12 +104,12 @@ def test_look_stop_start(switch: tuple[type[Switch], ApplicationEndpoints]) -> N
     ],
 )
 def test_bad_answers(
-    switch: tuple[type[Switch], ApplicationEndpoints], answer: tuple[int, bytes], words: str, transient: bool
+    switch: tuple[type[Switch], HttpApplication], answer: tuple[int, bytes], words: str, transient: bool
 ) -> None:
     handler, told = switch
     handler.answer = answer
     with pytest.raises(ApplicationControlFailed, match=words) as failed:
-        told.look("billing")
+        told.read()
     assert failed.value.transient is transient
 
 
@@ -108,24 +130,24 @@ def test_an_answer_that_drips_is_given_up_in_time() -> None:
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ApplicationControlFailed, match=r"does not answer at .*no answer in 0\.5 s") as failed:
-            ApplicationEndpoints({"billing": url}, None, timeout=0.5).look("billing")
+            HttpApplication("billing", url, 0.5).read()
         assert failed.value.transient
         ended.set()
         thread.join(5)
 
 
 def test_nobody_there() -> None:
-    told = ApplicationEndpoints({"billing": "http://127.0.0.1:9"}, lambda _q: True, timeout=2)
+    told = HttpApplication("billing", "http://127.0.0.1:9", 2)
     with pytest.raises(
         ApplicationControlFailed, match=r"does not answer at http://127.0.0.1:9.*billing\.http"
     ) as failed:
-        told.stop("billing", "consumer", "onprem")
+        told.tell(order("stop"))
     assert failed.value.transient
 
 
 def test_only_http_addresses_are_called() -> None:
     with pytest.raises(ApplicationControlFailed, match="not an http address"):
-        ApplicationEndpoints({"billing": "file:///etc/passwd"}, lambda _q: True).look("billing")
+        HttpApplication("billing", "file:///etc/passwd").read()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +155,7 @@ def test_only_http_addresses_are_called() -> None:
 )
 def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
     with pytest.raises(ApplicationControlFailed, match=r"migration\.applications\.billing\.http") as failed:
-        ApplicationEndpoints({"billing": url}, None, timeout=2).look("billing")
+        HttpApplication("billing", url, 2).read()
     assert not failed.value.transient
 
 
@@ -151,9 +173,9 @@ def test_a_malformed_address_is_named_and_not_asked_again(url: str) -> None:
     ],
 )
 def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fine: bool) -> None:
-    told = ApplicationEndpoints({"billing": url}, None, timeout=1, environ={"WATERSHED_HOOK_HOSTS": hosts})
+    told = HttpApplication("billing", url, 1, environ={"WATERSHED_HOOK_HOSTS": hosts})
     with pytest.raises(ApplicationControlFailed, match=r"billing\.http") as failed:
-        told.stop("billing", "consumer", "onprem")
+        told.tell(order("stop"))
     assert ("WATERSHED_HOOK_HOSTS" not in str(failed.value)) is fine
     assert failed.value.transient is fine
 
@@ -161,7 +183,7 @@ def test_only_hosts_that_the_operator_names_are_called(url: str, hosts: str, fin
 @pytest.mark.parametrize("state", ['"<html>intranet</html>"', '{"a": 1}', "7", '"' + "x" * 200 + '"'])
 def test_a_state_that_is_none_is_not_repeated(state: str) -> None:
     with pytest.raises(ApplicationControlFailed, match="in no known state") as failed:
-        _state("billing", {"state": json.loads(state)})
+        parse_application_state("billing", {"state": json.loads(state)}, "endpoint")
     assert len(str(failed.value)) < 100
 
 
@@ -178,30 +200,79 @@ def test_something_else_than_http_at_the_address() -> None:
         thread.start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ApplicationControlFailed, match=r"migration\.applications\.billing\.http") as failed:
-            ApplicationEndpoints({"billing": url}, None, timeout=5).look("billing")
+            HttpApplication("billing", url, 5).read()
         assert not failed.value.transient
         thread.join(5)
 
 
-def test_without_endpoint_and_person_nothing_is_stopped() -> None:
-    told = ApplicationEndpoints({}, None)
-    assert told.look("billing") == ApplicationState("unknown", None, "nobody")
-    with pytest.raises(ApplicationControlFailed, match=r"nobody can be asked.*applications\.billing\.http") as failed:
-        told.stop("billing", "consumer", "onprem")
+def test_an_application_may_take_its_time(switch: tuple[type[Switch], HttpApplication]) -> None:
+    handler, told = switch
+    handler.answer = (200, b'{"state": "stopping", "cluster": "onprem"}')
+    assert told.tell(order("stop")).state == "stopping"
+    handler.answer = None
+    assert told.follow(order("stop")).state == "stopped"
+    assert handler.calls[-1][0] == "GET"
+
+
+SECRETS = {"WATERSHED_HOOK_HOSTS": "loopback", "WATERSHED_SECRET_SWITCH": "s3cret"}
+HERE = SecretRef("env", "WATERSHED_SECRET_SWITCH")
+
+
+def test_a_token_is_sent_and_never_told(switch: tuple[type[Switch], HttpApplication]) -> None:
+    handler, told = switch
+    proven = replace(told, authentication=HttpAuthentication(bearer=HERE), environ=SECRETS)
+    assert proven.read().state == "running"
+    assert handler.heads[-1]["authorization"] == "Bearer s3cret"
+    handler.answer = (401, b"")
+    with pytest.raises(ApplicationControlFailed, match="does not accept our `authentication`") as failed:
+        proven.read()
+    assert "s3cret" not in str(failed.value)
+    with pytest.raises(ApplicationControlFailed, match="export WATERSHED_SECRET_SWITCH") as failed:
+        replace(proven, environ={"WATERSHED_HOOK_HOSTS": "loopback"}).read()
     assert not failed.value.transient
 
 
-def test_a_person_confirms_where_no_endpoint_is_declared() -> None:
-    asked: list[str] = []
+def test_a_signature_covers_time_and_body(switch: tuple[type[Switch], HttpApplication]) -> None:
+    handler, told = switch
+    signed = replace(told, authentication=HttpAuthentication(hmac=HERE), environ=SECRETS, wall=lambda: 1_700_000_000.4)
+    signed.tell(order("start"))
+    head, body = handler.heads[-1], handler.calls[-1][2]
+    digest = hmac.new(b"s3cret", b"1700000000." + body.encode(), hashlib.sha256).hexdigest()
+    assert head["x-watershed-timestamp"] == "1700000000"
+    assert head["x-watershed-signature"] == f"v1={digest}"
+    assert head["idempotency-key"] == "shop/r1/all/start"
 
-    def confirm(question: str) -> bool:
-        asked.append(question)
-        return len(asked) == 1
 
-    told = ApplicationEndpoints({"billing": None}, confirm)
-    assert told.look("billing").state == "unknown"
-    assert told.stop("billing", "consumer", "onprem").by == "person"
-    with pytest.raises(ApplicationControlFailed, match="not confirmed"):
-        told.start("billing", "consumer", "cloud", ["b1:9092"])
-    assert "Stop the consumer billing (at onprem)" in asked[0]
-    assert "Start the consumer billing at cloud (b1:9092)" in asked[1]
+def test_a_certificate_is_shown_to_a_switch_that_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATERSHED_ALLOW_FILES", str(tmp_path))
+    authority = CertificateAuthority("ours")
+    server, client = authority.issue("switch", ("127.0.0.1",)), authority.issue("watershed")
+    files = {
+        name: SecretRef("file", str(write_secret_file(tmp_path / name, text)))
+        for name, text in {
+            "ca": authority.chain, "certificate": client.chain, "key": client.key_pem(),
+            "locked": client.key_pem("pass"), "server": server.pem,
+        }.items()
+    }  # fmt: skip
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(files["server"].name)
+    tls.load_verify_locations(files["ca"].name)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    handler = type("One", (Switch,), {"state": {"state": "running"}, "calls": [], "heads": [], "answer": None})
+    there = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    there.socket = tls.wrap_socket(there.socket, server_side=True)
+    thread = threading.Thread(target=there.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    url, own = f"https://127.0.0.1:{there.server_port}", {"certificate": files["certificate"], "key": files["key"]}
+    try:
+        assert HttpApplication("billing", url, 5, HttpAuthentication(**own, ca=files["ca"])).read().state == "running"
+        with pytest.raises(ApplicationControlFailed, match="does not answer"):  # not trusted without its authority
+            HttpApplication("billing", url, 5, HttpAuthentication(**own)).read()
+        locked = HttpAuthentication(certificate=files["certificate"], key=files["locked"])
+        with pytest.raises(ApplicationControlFailed, match="the key not encrypted") as failed:
+            HttpApplication("billing", url, 5, locked).read()
+        assert not failed.value.transient
+    finally:
+        there.shutdown()
+        there.server_close()
+        thread.join(5)

@@ -104,7 +104,7 @@ REFUSALS: list[tuple[str, str, Spoil, str]] = [
      f"`topology offsets reset-group FILE --flow onprem-to-cloud --group {GROUP}` replaces them"),
     ("preflight", "refused", lambda w: w.offsets["source"][GROUP].update({TopicPartition("other", 0): 1}),
      "also reads other"),
-    ("preflight", "refused", lambda w: w.nobody.add(PRODUCER), "migration.applications.checkout.http"),
+    ("preflight", "refused", lambda w: w.nobody.add(PRODUCER), "migration.applications.checkout (docs"),
     ("lag_gate", "refused", expire, "orders-0: source offsets 12 to 16 expired before they were copied"),
     ("drain", "rolled_back", upon(StopApplication, expire, nth=2), "expired before they were copied"),
     ("lag_gate", "refused", run_ahead, "copied nothing for 4 s and misses clicks-0, orders-0, orders-1"),
@@ -376,13 +376,13 @@ def test_a_rollback_undoes_in_exact_inverse_order() -> None:
     world.hook = hook
     a_migration(world, FakeLog()).run()
     assert deeds == [
-        f"StopApplication {GROUP}",
+        f"StopApplication {GROUP}source",
         "CommitOffsets target",
         f"StartApplication {GROUP}target",
-        f"StopApplication {PRODUCER}",
+        f"StopApplication {PRODUCER}source",
         # and back
         f"StartApplication {PRODUCER}source",
-        f"StopApplication {GROUP}",
+        f"StopApplication {GROUP}target",
         "CommitOffsets source",
         "ForgetGroup target",
         f"StartApplication {GROUP}source",

@@ -20,7 +20,8 @@ from cutover.drill.drill_topology import (
 from cutover.errors import NotSupported
 from tests.cutover.world import REVERSE, a_plan
 from tests.cutover.world_back import back_plan
-from topology.migration_waves import ApprovalGate, HoldGate, LagGate, PlanApplication, WaveFence, WaveHooks, WaveWindow
+from topology.application_controls import PlanApplication
+from topology.migration_waves import ApprovalGate, HoldGate, LagGate, WaveFence, WaveHooks, WaveWindow
 from topology.naming import Naming
 from topology.plan import Plan, decode_plan, encode_plan, seal_plan
 from topology.selectors import Selector, TopicSelection

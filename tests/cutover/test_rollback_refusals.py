@@ -28,7 +28,7 @@ REFUSALS: list[tuple[str, str, Callable[[BackWorld], object], str]] = [
     ("preflight_back", "refused", lambda w: setattr(w, "reverse_state", "missing"), "would strand"),
     ("preflight_back", "refused", failing(ReadCluster, "preflight_back", "cluster cloud does not answer"),
      "cloud does not answer"),
-    ("preflight_back", "refused", lambda w: w.nobody.add(PRODUCER), "no control endpoint"),
+    ("preflight_back", "refused", lambda w: w.nobody.add(PRODUCER), "nobody can be asked here"),
     ("preflight_back", "refused", lambda w: w.offsets["source"][GROUP].update({PLACE: 1}), "not ours to overwrite"),
     ("preflight_back", "refused", lambda w: w.strangers.update(source=1), "is alive at onprem"),
     ("preflight_back", "refused", lambda w: setattr(w, "wall", w.wall + 2 * 86_400), "was open for 24 h"),

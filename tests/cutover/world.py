@@ -81,9 +81,10 @@ from tests.cutover.drivers import build_driver
 from tests.cutover.fake_log import Crash as Crash
 from tests.cutover.fake_log import FakeLog
 from topology.acl_translation import is_acl_about
+from topology.application_controls import PlanApplication
 from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanApplication, Wave
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import Wave
 from topology.naming import Naming
 from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection

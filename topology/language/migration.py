@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from topology.language.applications import APPLICATIONS_SHAPE
 from topology.language.scalars import (
     DURATION_SHAPE,
     HTTP_URL_SHAPE,
     IDENTIFIER_KEYS_SCHEMA,
     IDENTIFIER_LIST_SHAPE,
-    IDENTIFIER_SHAPE,
     INSTANT_SHAPE,
     NAME_LIST_SHAPE,
     NAME_SHAPE,
-    PRINCIPAL_SHAPE,
     PROOF_LEVEL_SHAPE,
     RATE_SHAPE,
     RECORD_COUNT_SHAPE,
@@ -199,25 +198,8 @@ MIGRATION_SHAPE = NamedShape(
                 MapShape(_HOOK), "Name → something of yours that is called: a DAG, an address, a function."
             ),
             "applications": ShapeKey(
-                MapShape(
-                    RecordShape(
-                        {
-                            "http": ShapeKey(
-                                HTTP_URL_SHAPE,
-                                "Its start and stop switch; the host must be one of WATERSHED_HOOK_HOSTS.",
-                            ),
-                            "principal": ShapeKey(
-                                PRINCIPAL_SHAPE, "Who it is for brokers (`User:checkout`): for fences and messages."
-                            ),
-                            "client_id": ShapeKey(
-                                IDENTIFIER_SHAPE, "The client id of its producers: for quotas and messages."
-                            ),
-                        }
-                    ),
-                    parse_identifier,
-                    names=IDENTIFIER_KEYS_SCHEMA,
-                ),
-                "Application → how it is stopped and started; without `http` a person confirms.",
+                APPLICATIONS_SHAPE,
+                "Application → how it is stopped and started; a person does it where nothing is said.",
             ),
             "groups": ShapeKey(
                 MapShape(

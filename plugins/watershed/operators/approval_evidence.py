@@ -113,7 +113,11 @@ def _is_number(value: object) -> bool:
 
 def _cell(value: object) -> str:
     """Text in a table's cell; whatever a cluster's names hold, it stays one cell and no markup."""
-    text = f"{value:,}" if _is_number(value) else str(value)
-    for mark in "\\|<>`*[]":
+    return escape_markdown(f"{value:,}" if _is_number(value) else str(value), "\\|<>`*[]")
+
+
+def escape_markdown(text: str, marks: str = "\\|<>`*[]_") -> str:
+    """The text as itself and on one line, whatever Markdown would make of it."""
+    for mark in marks:
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

@@ -61,12 +61,13 @@ from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval
+    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
     from cutover.observations import ApprovalAnswer
     from cutover.run_plan import RunKind
     from cutover.step_runner import RunResult
 
 _WAIT_LIMIT = timedelta(days=400)  # every wait has a bound of its own in the step; a window may open next year
-_RETRIES: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
+RETRY_SETTINGS: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds=5)}
 # A thread for each step that waits in the triggerer.
 _WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 PROOF_WAIT_S = WORKER_WAIT_S  # so long a worker waits for an application
@@ -128,7 +129,8 @@ class CutoverStep:
         approve, patience = self.approver(order), WaitBudget(WORKER_WAIT_S)
         while True:
             try:
-                return _require_not_refused(run_steps(order, self.log, approve, patience, leave_long=leave_long))
+                result = run_steps(order, self.log, approve, patience, self.asker(order), leave_long=leave_long)
+                return _require_not_refused(result)
             except ProofNeeded as needed:
                 application = attach_or_start_spark(
                     needed.folder,
@@ -177,6 +179,18 @@ class CutoverStep:
 
         return approve_all if self.approval == "auto" else defer_approval
 
+    def asker(self, order: StepOrder) -> AskPerson:
+        """Who answers for an application that a person moves: nobody, in a task that asks no person."""
+        return refuse_to_ask
+
+
+def refuse_to_ask(request: PersonRequest) -> PersonAnswer:
+    """For steps of which the file does not tell that they need a person. Raises AirflowFailException."""
+    raise AirflowFailException(
+        f"a person is needed here, and this task cannot ask one: {escape_control_lines(request.task)} Go on in a "
+        "terminal, with --resume"
+    )
+
 
 class CutoverStepOperator(CutoverStep, BaseOperator):
     """Steps of a run that need no person."""
@@ -186,7 +200,7 @@ class CutoverStepOperator(CutoverStep, BaseOperator):
     def __init__(
         self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, doc_md=row.doc, **_RETRIES, **kwargs)
+        super().__init__(task_id=row.task, doc_md=row.doc, **RETRY_SETTINGS, **kwargs)
         self.told(row, kind, wave, plan, strategy, approval)
 
     def execute(self, context: Any) -> None:
@@ -206,7 +220,9 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     def __init__(
         self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=row.doc, **_RETRIES, **kwargs)
+        super().__init__(
+            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=row.doc, **RETRY_SETTINGS, **kwargs
+        )
         self.told(row, kind, wave, plan, strategy, approval)
         self.fresh: ApprovalAnswer | None = None
 
@@ -260,17 +276,27 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
         self.drive_or_ask(context, self.drive)
 
 
-class TakeBackOperator(BaseOperator):
-    """Runs when a step failed: takes back what its wave did, or finishes a rollback that could not end."""
+class TakeBackSteps:
+    """What both operators share that take back a wave; a mixin because one of them asks persons."""
 
+    kind: RunKind
+    plan: str
+    wave: str
+    strategy: str
+    log: Any
     template_fields: Sequence[str] = ("plan", "strategy")
 
-    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
-        again: dict[str, Any] = {"retries": 3, "retry_delay": timedelta(seconds=10)}
-        super().__init__(task_id="take_back", trigger_rule=TriggerRule.ONE_FAILED, **again, **kwargs)
+    def told(self, kind: RunKind, wave: str, plan: str, strategy: str, retries: int) -> dict[str, Any]:
+        """Takes what the operators are built with; returns what Airflow's own operator is built with."""
         self.kind, self.wave, self.plan, self.strategy = kind, wave, plan, strategy
+        again = {"retries": retries, "retry_delay": timedelta(seconds=10)}
+        return {"task_id": "take_back", "trigger_rule": TriggerRule.ONE_FAILED, **again}
 
-    def execute(self, context: Any) -> None:
+    def asker(self) -> AskPerson:
+        """Who answers for an application that a person moves: nobody, where none is."""
+        return refuse_to_ask
+
+    def take_back(self, context: Any) -> None:
         """Gives up the wave's run. Skipped when it never began; fails when its rollback could not end."""
         from clusters.errors import ClusterError
         from cutover.errors import CutoverError
@@ -281,7 +307,7 @@ class TakeBackOperator(BaseOperator):
         user = find_triggering_user(context)
         order = StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind, other, choices, user)
         try:
-            result = take_back_wave(order, self.log)
+            result = take_back_wave(order, self.log, self.asker())
         except (ClusterError, CutoverError) as problem:
             raise AirflowException(escape_control_lines(str(problem))) from None
         if result.reason == NOTHING_BEGUN:
@@ -291,6 +317,19 @@ class TakeBackOperator(BaseOperator):
             raise AirflowFailException(escape_control_lines(result.reason))
         if not result.finished:
             raise AirflowException(escape_control_lines(result.reason))
+
+
+class TakeBackOperator(TakeBackSteps, BaseOperator):
+    """Runs when a step failed: takes back what its wave did, or finishes a rollback that could not end."""
+
+    template_fields: Sequence[str] = TakeBackSteps.template_fields
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
+        super().__init__(**self.told(kind, wave, plan, strategy, 3), **kwargs)
+
+    def execute(self, context: Any) -> None:
+        """As `take_back`."""
+        self.take_back(context)
 
 
 class WatcherOperator(BaseOperator):

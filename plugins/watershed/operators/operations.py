@@ -10,6 +10,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from plugins.watershed.operators.approval_evidence import escape_markdown
 from plugins.watershed.operators.cutover_steps import find_triggering_user
 from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.state_folder import find_frozen_plan
@@ -175,10 +176,3 @@ def render_evidence(seen: dict[str, Any]) -> str:
     """What the person reads, as Markdown: names from clusters stay inside the fence."""
     notes = "".join(f"\n\n**Note:** {escape_markdown(note)}" for note in seen["notes"])
     return "```\n" + str(seen["text"]).replace("```", "'''") + f"\n```{notes}"
-
-
-def escape_markdown(text: str) -> str:
-    """The text as itself, whatever Markdown would make of it."""
-    for mark in "\\|<>`*[]_":
-        text = text.replace(mark, f"\\{mark}")
-    return " ".join(text.split())

@@ -204,7 +204,7 @@ def require_no_stranded_records(
     AirflowException when the cluster cannot be read."""
     from clusters.settings import resolve_connection_settings
     from cutover.live.action_handler import LiveActionHandler
-    from cutover.live.application_control import ApplicationEndpoints
+    from cutover.live.application_control import NO_APPLICATIONS
     from cutover.run_context import RunContext
     from cutover.step_outcomes import StepOutcomes
 
@@ -212,7 +212,7 @@ def require_no_stranded_records(
     run_context = RunContext(run_plan.flow, run_plan.wave, run_plan.policy, StepOutcomes(wave.outcomes))
     both = (run_plan.flow.source, run_plan.flow.target)
     settings = {alias: resolve_connection_settings(plan.cluster(alias)) for alias in both}
-    handler = LiveActionHandler(plan, run_plan.flow, settings, ApplicationEndpoints({}, None), time.monotonic)
+    handler = LiveActionHandler(plan, run_plan.flow, settings, NO_APPLICATIONS, time.monotonic)
     return drive_questions(_strangers(run_context, ends), handler.answer)
 
 

@@ -19,6 +19,7 @@ from plugins.watershed.operators.cutover_steps import (
     TakeBackOperator,
     WatcherOperator,
 )
+from plugins.watershed.operators.person_steps import CutoverPersonOperator, PersonTakeBackOperator
 from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import (
@@ -26,6 +27,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     StepTask,
     list_span_tasks,
     list_stage_tasks,
+    needs_person,
     preview_run_plan,
 )
 from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail, read_end_state
@@ -33,7 +35,7 @@ from plugins.watershed.steps.step_driver import StepOrder
 from topology.text_escaping import escape_control_lines, escape_controls
 
 if TYPE_CHECKING:
-    from cutover.run_plan import RunKind
+    from cutover.run_plan import RunKind, RunPlan
     from plugins.watershed.topology_dags import TopologyFile
     from topology.migration_waves import Wave
     from topology.plan import Plan
@@ -80,13 +82,13 @@ def _group(
     with TaskGroup(wave, tooltip=f"{kind} of wave {wave}, along {run_plan.flow.id}"):
         begin = BeginWaveOperator(rehearsal=rehearsal, **told)
         end = EndWaveOperator(rehearsal=rehearsal, outlets=[outlet] if outlet else [], **told)
-        undo = TakeBackOperator(**told)
+        undo = (PersonTakeBackOperator if run_plan.policy.persons else TakeBackOperator)(**told)
         previewed = DryRunOperator(**told)
         begin >> previewed
-        lanes = [_lane(list_stage_tasks(run_plan), told | asked)]
+        lanes = [_lane(run_plan, list_stage_tasks(run_plan), told | asked)]
         if kind == "migrate":
             with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
-                lanes.append(_lane(list_span_tasks(run_plan), told | asked))
+                lanes.append(_lane(run_plan, list_span_tasks(run_plan), told | asked))
         for lane in lanes:
             begin >> lane[0]
             lane[-1] >> end
@@ -97,11 +99,13 @@ def _group(
     return end
 
 
-def _lane(rows: Iterable[StepTask], told: dict[str, Any]) -> list[BaseOperator]:
+def _lane(run_plan: RunPlan, rows: Iterable[StepTask], told: dict[str, Any]) -> list[BaseOperator]:
     tasks: list[BaseOperator] = []
     for row in rows:
-        operator = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
-        task = operator(row=row, **told)
+        operator: Any = CutoverStepOperator if row.asks is None else CutoverApprovalOperator
+        if not row.span and row.asks is None and any(needs_person(run_plan, step) for step in row.steps):
+            operator = CutoverPersonOperator
+        task: BaseOperator = operator(row=row, **told)
         if tasks:
             tasks[-1] >> task
         tasks.append(task)
@@ -139,6 +143,11 @@ class BeginWaveOperator(BaseBranchOperator):
         self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
         if self.strategy in (AS_DECLARED, run_plan.policy.strategy):
             return f"{self.wave}.{list_stage_tasks(run_plan)[0].task}"
+        if run_plan.policy.persons:
+            raise AirflowFailException(
+                f"a person moves applications of wave {self.wave} ({', '.join(sorted(run_plan.policy.persons))}), so "
+                f"its steps run in the order of the file only: write `strategy: {self.strategy}` there"
+            )
         self.log.info("in the order of %s instead of %s", self.strategy, run_plan.policy.strategy)
         return f"{self.wave}.other_strategy.{list_span_tasks(run_plan)[0].task}"
 

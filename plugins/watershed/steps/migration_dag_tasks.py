@@ -183,8 +183,8 @@ def list_stage_tasks(run_plan: RunPlan) -> list[StepTask]:
             close()
             rows.append(row)
             continue
-        if pending and stages[pending[0].steps[0]] != stages[name]:
-            close()
+        if pending and (stages[pending[0].steps[0]] != stages[name] or needs_person(run_plan, name)):
+            close()  # a task asks a person once, so a step in which one is asked begins a task
         pending.append(row)
     close()
     return rows
@@ -258,6 +258,13 @@ def waits_long(step: Step) -> bool:
     from cutover.step_definitions import STEPS
 
     return step.actor == "hook" or STEPS[step.name].waits_long or step.usual_ms > WORKER_WAIT_S * 1000
+
+
+def needs_person(run_plan: RunPlan, step: str) -> bool:
+    """Whether a person stops or starts an application of the wave in this step."""
+    from cutover.application_steps import list_expected_orders
+
+    return any(each.name in run_plan.policy.persons for each in list_expected_orders(step, run_plan.wave))
 
 
 def is_close_to_fence(steps: Sequence[Step], done: str) -> bool:

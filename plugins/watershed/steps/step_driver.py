@@ -44,6 +44,7 @@ from topology.text_escaping import escape_control_lines
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, RequestProof
     from cutover.driver import RunDriver, RunEvent
+    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
     from cutover.migration_step_order import Step
     from cutover.observations import ApprovalAnswer, ProofOutcome
     from cutover.run_plan import RunKind
@@ -115,6 +116,7 @@ class StepOrder:
             run_id=self.journal_run,
             actor=name_airflow_actor(self.dag, self.user),
             evidence=self.evidence,
+            caller="airflow",
             **hooks,
         )
 
@@ -148,6 +150,14 @@ class ApprovalNeeded(Exception):
         super().__init__(wanted.question)
 
 
+class ConfirmationNeeded(Exception):
+    """The step has to wait for a person who stops or starts an application."""
+
+    def __init__(self, request: PersonRequest) -> None:
+        self.request = request
+        super().__init__(request.task)
+
+
 class StillWaiting(Exception):
     """The step has waited for as long as a worker may."""
 
@@ -173,20 +183,32 @@ class WaitBudget:
             raise StillWaiting
 
 
+def defer_confirmation(request: PersonRequest) -> PersonAnswer:
+    """Never answers: raises ConfirmationNeeded, so that the task asks a person."""
+    raise ConfirmationNeeded(request)
+
+
 def run_steps(
-    order: StepOrder, log: Any, approve: ApproveStep, patience: WaitBudget, *, leave_long: bool = False
+    order: StepOrder,
+    log: Any,
+    approve: ApproveStep,
+    patience: WaitBudget,
+    ask: AskPerson = defer_confirmation,
+    *,
+    leave_long: bool = False,
 ) -> RunResult:
     """Do the steps, until one of them has another result than `paused`. Each says in the log when it begins and ends.
 
     leave_long: a step that usually waits longer than `patience` is not begun here. Raises ProofNeeded, StandbyNeeded,
-    ApprovalNeeded, StillWaiting; AirflowFailException when the run cannot go on; AirflowException when another try may
-    help.
+    ApprovalNeeded, ConfirmationNeeded, StillWaiting; AirflowFailException when the run cannot go on; AirflowException
+    when another try may help.
     """
     from clusters.errors import ClusterError
     from cutover.errors import CutoverError, Superseded
     from cutover.step_runner import RunResult
 
     at = order.steps[0]
+    migration: RunDriver
 
     def say(event: RunEvent) -> None:
         if event.kind != "skipped" or event.step == at:  # the tasks of earlier steps report those
@@ -199,7 +221,13 @@ def run_steps(
         return seen or _read_step_proof(order.folder(at), wanted, order.plan)
 
     try:
-        migration = order.migration(prove=prove, approve=approve, say=say, sleep=patience.sleep)
+        migration = order.migration(
+            prove=prove,
+            approve=approve,
+            say=say,
+            sleep=patience.sleep,
+            ask=lambda each: _ask_forward(migration, ask, each),
+        )
         result = RunResult("paused", at)
         steps = {step.name: step for step in migration.steps}
         if patience.seconds is not None:  # in a worker: the triggerer's machine may have no Spark
@@ -216,6 +244,14 @@ def run_steps(
     except (ClusterError, CutoverError) as problem:
         raise AirflowFailException(escape_control_lines(str(problem))) from None
     return result
+
+
+def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -> PersonAnswer:
+    """Steps ask; a rollback inside a step's task leaves that to the task that takes back: it has a question of its
+    own."""
+    if migration.is_undoing:
+        raise AirflowFailException(f"{_ASKED_THERE} {escape_control_lines(request.task)}")
+    return ask(request)
 
 
 def keep_progress(order: StepOrder, event: RunEvent) -> None:
@@ -276,8 +312,12 @@ def list_steps_to_do(order: StepOrder, there: Sequence[str]) -> list[str]:
     return [each for each in found if each in order.steps]
 
 
-def take_back_wave(order: StepOrder, log: Any) -> RunResult:
-    """Give up the run: the driver takes back what was done, or finishes a rollback (`cutover.run_abandonment`)."""
+_ASKED_THERE = "the step was refused, and to take back what was done takes a person, whom the task take_back asks:"
+
+
+def take_back_wave(order: StepOrder, log: Any, ask: AskPerson = defer_confirmation) -> RunResult:
+    """Give up the run: the driver takes back what was done, or finishes a rollback (`cutover.run_abandonment`). Raises
+    ConfirmationNeeded."""
     from cutover.run_abandonment import abandon_run
     from cutover.step_runner import RunResult
 
@@ -290,7 +330,9 @@ def take_back_wave(order: StepOrder, log: Any) -> RunResult:
     order.standby.process.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
-        return order.migration(abandon=True, **hooks)  # to take a run back, any file that moves the same is enough
+        return order.migration(
+            abandon=True, ask=ask, **hooks
+        )  # to take a run back, any file that moves the same is enough
 
     return abandon_run(opened, "the task of this step failed or was ended", say, order.journal_run)
 

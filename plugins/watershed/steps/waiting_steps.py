@@ -18,6 +18,7 @@ from clusters.errors import ClusterError
 from plugins.watershed.shared_client_processes import name_topology_clusters, shared_client_processes
 from plugins.watershed.steps.step_driver import (
     ApprovalNeeded,
+    ConfirmationNeeded,
     ProofNeeded,
     StandbyNeeded,
     StepOrder,
@@ -77,7 +78,7 @@ class _Running(logging.Handler):
         try:
             result = run_steps(self._order, self._log, defer_approval, self.patience)
             self.ended = f"{result.state} {result.reason}".strip()
-        except (ProofNeeded, StandbyNeeded, ApprovalNeeded) as needed:
+        except (ProofNeeded, StandbyNeeded, ApprovalNeeded, ConfirmationNeeded) as needed:
             self.ended = f"needs {needed}"
         except StillWaiting:
             self.ended = "stopped: nobody waits for it here any more"

@@ -30,9 +30,10 @@ from lab.preload import create_lab_topics
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded
 from tests.replicator.real import applied, plan_for, producer, put, read_all, workers
 from tests.replicator.status_view import read_statuses
+from topology.application_controls import PlanApplication
 from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveFence
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave, WaveFence
 from topology.naming import Naming
 from topology.plan import Plan, seal_plan
 

@@ -38,8 +38,9 @@ from tests.cutover.fence_scene import CHECKOUT, Died, Stubborn, a_scene, writes
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from tests.replicator.real import applied, plan_for, settings_of
 from tests.replicator.states_scene import until
+from topology.application_controls import PlanApplication
 from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanApplication, WaveFence
+from topology.migration_waves import WaveFence
 from topology.plan import encode_plan, seal_plan
 from topology.selectors import Selector
 from topology.sync_settings import AclSync, NameFilter, QuotaSync

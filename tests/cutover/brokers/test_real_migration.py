@@ -26,8 +26,9 @@ from lab.account import RunAccount, build_account, find_applications
 from lab.preload import create_lab_topics
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.migration_waves import PlanApplication, Wave
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import Wave
 from topology.plan import Plan, seal_plan
 from topology.sync_settings import GroupSync, SyncSettings
 

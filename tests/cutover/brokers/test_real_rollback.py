@@ -20,8 +20,9 @@ from cutover.run_plan import plan_migration
 from lab import sample_applications
 from tests.cutover.brokers.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
-from topology.migration_waves import PlanApplication, RollbackPolicy, Wave
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave
 from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:

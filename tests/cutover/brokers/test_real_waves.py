@@ -33,8 +33,9 @@ from replicator.partition_states import REMEDIES
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.migration_waves import PlanApplication, RollbackPolicy, Wave, WaveStrategy
+from topology.application_controls import PlanApplication
 from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
 from topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from clusters.flow_records import read_flows, write_flow
 from clusters.topic_partition import TopicPartition
 from cutover.actions import Rejoin, RetireTopics, ServeTopics, StartFlow, StopFlow
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationEndpoints
+from cutover.live.application_control import NO_APPLICATIONS
 from cutover.observations import ObservedFlow
 from cutover.offsets import encode_offsets
 from lab.preload import create_lab_topics
@@ -66,7 +66,7 @@ def test_the_flow_back_begins_at_the_cut_and_reads_nothing_below_it(
             cut = {place: admin.offsets([place])[place].end}
         put(away, topic_name, 300, start=2_000)
         away.flush()
-        world = LiveActionHandler(plan, back.flows[0], settings, ApplicationEndpoints({}, None), time.monotonic)
+        world = LiveActionHandler(plan, back.flows[0], settings, NO_APPLICATIONS, time.monotonic)
         seen = world.answer(StartFlow(back.flows[0].id, encode_offsets(cut)))
         assert isinstance(seen, ObservedFlow)
         assert seen.state == "running"
@@ -106,7 +106,7 @@ def test_a_flow_that_goes_on_behind_what_came_back_is_proven(
         start()
         start_back()
         wait_copied(settings, there, topic_name, PARTITIONS)
-        world = LiveActionHandler(plan, flow_back, settings, ApplicationEndpoints({}, None), time.monotonic)
+        world = LiveActionHandler(plan, flow_back, settings, NO_APPLICATIONS, time.monotonic)
         world.answer(RetireTopics((topic_name,), forward.id))
         cut, copied = ends_of(settings["cloud"], topic_name), ends_of(settings["onprem"], topic_name)
         away = producer(settings["cloud"])

@@ -31,6 +31,8 @@ from topology.rules.mig import (
     mig825_reads_and_writes,
     mig826_unheeded_fence,
     mig827_unheeded_check,
+    mig828_unclear_control,
+    mig829_exposed_control,
 )
 
 MIG_RULES: tuple[Rule, ...] = (
@@ -61,4 +63,6 @@ MIG_RULES: tuple[Rule, ...] = (
     mig825_reads_and_writes.RULE,
     mig826_unheeded_fence.RULE,
     mig827_unheeded_check.RULE,
+    mig828_unclear_control.RULE,
+    mig829_exposed_control.RULE,
 )

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topology.application_controls import PlanApplication
 from topology.finding import Problem
-from topology.migration_waves import PlanApplication
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels
 from topology.rules.mig.declared_waves import list_declared_waves

@@ -1,0 +1,175 @@
+"""Steps in which a person stops or starts applications: a required action of the Airflow UI with what to do.
+
+Airflow keeps one question for each try of a task. So a step in which a person is asked has a task of its own
+(`migration_dag_tasks.needs_person`), one question names all applications of the step, and a further question, which
+only a rollback has, is asked in a further try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk.exceptions import AirflowException
+
+from plugins.watershed.operators.approval_evidence import escape_markdown
+from plugins.watershed.operators.cutover_steps import (
+    RETRY_SETTINGS,
+    CutoverStep,
+    TakeBackSteps,
+    has_failed_in_triggerer,
+)
+from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.steps.migration_dag_tasks import StepTask, preview_run_plan
+from plugins.watershed.steps.step_driver import ConfirmationNeeded, StepOrder
+
+if TYPE_CHECKING:
+    from cutover.application_steps import ExpectedOrder
+    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
+    from cutover.run_plan import RunKind
+
+DONE, CANNOT = "Done", "Cannot be done"
+
+
+class PersonQuestion(HITLOperator):
+    """What tasks that ask persons share: the question, the answer, and driving on. `given` is the answer to the
+    question of this try; it counts for every application that the question named."""
+
+    given: PersonAnswer | None = None
+
+    def __init__(self, *, task_id: str, subject: str, **kwargs: Any) -> None:
+        super().__init__(task_id=task_id, subject=subject, options=[DONE, CANNOT], defaults=CANNOT, **kwargs)
+
+    def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
+        """Drives on; where a person is needed, this task becomes a required action."""
+        try:
+            drive(context)
+        except ConfirmationNeeded as needed:
+            if self.given is not None:
+                raise AirflowException(f"the next question is asked in the next try: {needed.request.task}") from None
+            self.subject, self.body = render_person_question(self.list_requests(context, needed.request))
+            self.response_timeout = timedelta(milliseconds=needed.request.timeout_ms)
+            super().execute(context)
+
+    def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
+        """All that the question is about; the first is what the run stands at."""
+        return [first]
+
+    def choose_asker(self, names: Iterable[str] = ()) -> AskPerson:
+        """Answers with what was given to the question of this try: it was about the first request, and about the same
+        verb for `names`. Raises ConfirmationNeeded for anything else."""
+        first: PersonRequest | None = None
+        named = set(names)
+
+        def ask(request: PersonRequest) -> PersonAnswer:
+            nonlocal first
+            first = first or request
+            covered = request.verb == first.verb and request.name in {first.name, *named}
+            if self.given is None or not covered:
+                raise ConfirmationNeeded(request)
+            return self.given
+
+        return ask
+
+    def take_answer(self, event: dict[str, Any]) -> None:
+        """Reads Airflow's event of an answer, or of one that did not come in time."""
+        from cutover.live.applications.person_application import PersonAnswer
+
+        if "error" in event:
+            self.process_trigger_event_error(event)
+        if event.get("timedout"):
+            self.given = PersonAnswer("late", "nobody")
+            return
+        who = (event.get("responded_by_user") or {}).get("name") or "somebody"
+        done = event["chosen_options"] == [DONE]
+        self.given = PersonAnswer("done" if done else "refused", f"{who}, in the Airflow UI or by its API")
+
+
+class CutoverPersonOperator(CutoverStep, PersonQuestion):
+    """A step in which a person stops or starts applications. Who answers late finds the wave taken back."""
+
+    template_fields: Sequence[str] = CutoverStep.template_fields
+
+    def __init__(
+        self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
+    ) -> None:
+        super().__init__(task_id=row.task, subject=row.does, doc_md=row.doc, **RETRY_SETTINGS, **kwargs)
+        self.told(row, kind, wave, plan, strategy, approval)
+
+    def execute(self, context: Any) -> None:
+        """Does the steps up to where a person is needed, then asks in the Airflow UI."""
+        self.drive_or_ask(context, self.begin)
+
+    def come_back(self, context: Any, event: dict[str, Any]) -> None:
+        """After a proof or a long wait: what was confirmed is in the journal, and is not asked again."""
+        self.drive_or_ask(context, partial(self.drive, leave_long=not has_failed_in_triggerer(event)))
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Takes the answer from Airflow, and drives the steps on."""
+        self.take_answer(event)
+        self.drive_or_ask(context, self.drive)
+
+    def asker(self, order: StepOrder) -> AskPerson:
+        """The answer to this task's question counts for the applications of its step."""
+        return self.choose_asker(each.name for each in self._expected(order))
+
+    def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
+        """Every application that a person moves in this step."""
+        plan = find_frozen_plan(self.plan).read()
+        assert plan.migration is not None
+        declared = plan.migration.applications
+        others = []
+        for each in self._expected(self.order(context)):
+            if each.name != first.name and each.verb == first.verb:
+                words = (declared[each.name].person or "") if each.name in declared else ""
+                others.append(replace(first, name=each.name, role=each.role, words=words))
+        return [first, *others]
+
+    def _expected(self, order: StepOrder) -> list[ExpectedOrder]:
+        """The orders to persons in the steps of this task."""
+        from cutover.application_steps import list_expected_orders
+
+        run_plan = preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, choices=order.choices)
+        orders = [each for step in self.row.steps for each in list_expected_orders(step, run_plan.wave)]
+        return [each for each in orders if each.name in run_plan.policy.persons]
+
+
+class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
+    """Takes back what its wave did, and asks a person where one stopped or started an application."""
+
+    template_fields: Sequence[str] = TakeBackSteps.template_fields
+
+    def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
+        # As many tries as a rollback may have questions, and some more for what another try repairs.
+        super().__init__(subject="Take back what the wave did", **self.told(kind, wave, plan, strategy, 8), **kwargs)
+
+    def execute(self, context: Any) -> None:
+        """Gives up the wave's run, up to where a person is needed."""
+        self.drive_or_ask(context, self.take_back)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Takes the answer from Airflow, and goes on taking back."""
+        self.take_answer(event)
+        self.drive_or_ask(context, self.take_back)
+
+    def asker(self) -> AskPerson:
+        """The answer counts for the application that was asked about."""
+        return self.choose_asker()
+
+
+def render_person_question(requests: Sequence[PersonRequest]) -> tuple[str, str]:
+    """Headline and text, as Markdown: what to do, and what an answer means. Whatever names and words are in it, they
+    are no markup."""
+    verb = "Stop" if requests[0].verb == "stop" else "Start"
+    names = ", ".join(each.name for each in requests)
+    minutes = max(each.timeout_ms for each in requests) / 60_000
+    lines = [f"{number}. {escape_markdown(each.task)}" for number, each in enumerate(requests, 1)]
+    told = (
+        f"Answer **{DONE}** when that is true for all of them: the run looks at the cluster then, and goes on. "
+        f"**{CANNOT}**, or no answer in {minutes:g} min, takes back what the wave did."
+    )
+    return f"{verb} {names} at {requests[0].alias}", "\n".join([*lines, "", told])

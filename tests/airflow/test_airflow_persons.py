@@ -1,0 +1,223 @@
+"""Applications that a person moves, in Airflow: one required action a step, what an answer does, and none in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput, TaskDeferred
+
+from cutover.actions import Action, ReadApplication, StartApplication, StopApplication
+from cutover.journal.hash_chain import find_step_outcome
+from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
+from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
+from cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from cutover.observations import ActionFailed, Observation, ObservedApplication
+from cutover.run_plan import plan_migration
+from plugins.watershed.operators import person_steps
+from plugins.watershed.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
+from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, list_stage_tasks, needs_person
+from plugins.watershed.steps.step_driver import ConfirmationNeeded
+from tests.airflow import test_airflow_cutover as tasks
+from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
+from tests.airflow.test_airflow_cutover import world as world  # the fixture
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_plan
+from topology.application_controls import PlanApplication
+
+PERSONAL = {"persons": frozenset({PRODUCER})}
+PLAN = a_plan()
+assert PLAN.migration is not None
+PLAN = replace(
+    PLAN,
+    migration=replace(
+        PLAN.migration,
+        applications=PLAN.migration.applications
+        | {PRODUCER: PlanApplication(person="call ann <b>", timeout_ms=120_000)},
+    ),
+)
+RUN_PLAN = plan_migration(PLAN, None, replace(POLICY, **PERSONAL))
+ROWS = {row.task: row for row in list_stage_tasks(RUN_PLAN)}
+FENCE, SWITCH = (
+    next(row.task for row in ROWS.values() if row.steps[0] == step) for step in ("fence_producers", "switch_producers")
+)
+
+
+@pytest.fixture
+def personal(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The producer is moved by whoever answers the tasks' questions, and really is when that says so."""
+    world.policy = PERSONAL  # type: ignore[attr-defined]
+    monkeypatch.setattr(person_steps, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: PLAN))
+
+    def hook(action: Action) -> Observation | None:
+        at = int(world.now * 1000)
+        if getattr(action, "name", "") != PRODUCER or not isinstance(
+            action, ReadApplication | StopApplication | StartApplication
+        ):
+            return None
+        if isinstance(action, ReadApplication):
+            return ObservedApplication(at, PRODUCER, "unknown", None, "person")
+        told = DeclaredApplications(
+            PLAN.migration.applications,  # type: ignore[union-attr]
+            ask=world.ask,  # type: ignore[attr-defined]
+            find_confirmation=lambda order: find_journaled_confirmation(journal(world), order),
+        )
+        verb: Any = "stop" if isinstance(action, StopApplication) else "start"
+        alias = {"source": "onprem", "target": "cloud"}[action.side]
+        try:
+            seen = told.tell(ApplicationOrder(verb, PRODUCER, action.role, action.side, alias, ("b:1",), "k"))
+        except ApplicationControlFailed as error:
+            return ActionFailed(at, str(error), error.transient)
+        world.apps[PRODUCER].running, world.apps[PRODUCER].side = verb == "start", action.side
+        return ObservedApplication(at, PRODUCER, seen.state, seen.cluster, seen.by, seen.text)
+
+    world.hook = hook
+    return world
+
+
+def journal(world: World) -> Any:
+    from cutover.journal.hash_chain import Journal
+
+    return Journal(world.log, "shop", "reader").refresh().run(JOURNAL_RUN)  # type: ignore[attr-defined]
+
+
+def person_task(name: str) -> CutoverPersonOperator:
+    told: Any = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED}
+    return CutoverPersonOperator(row=ROWS[name], approval="auto", **told)
+
+
+def asked(name: str) -> CutoverPersonOperator:
+    task = person_task(name)
+    with pytest.raises(TaskAwaitingInput):
+        task.execute(context(name))
+    return task
+
+
+def answered(task: Any, name: str, choice: str = DONE, **event: Any) -> None:
+    who = {"chosen_options": [choice], "params_input": {}, "responded_by_user": {"id": "1", "name": "ops"}}
+    act: Callable[[], None] = partial(task.execute_complete, context(name), who | event)
+    while True:
+        try:
+            return act()
+        except TaskDeferred as deferred:  # the proof of the tail
+            act = partial(getattr(task, deferred.method_name), context(name), tasks.event_of(deferred.trigger))
+
+
+def perform_person(name: str) -> None:
+    task = person_task(name)
+    act: Callable[[], None] = partial(task.execute, context(name))
+    while True:
+        try:
+            return act()
+        except TaskDeferred as deferred:
+            act = partial(getattr(task, deferred.method_name), context(name), tasks.event_of(deferred.trigger))
+
+
+def up_to(name: str) -> None:
+    for each in list(ROWS)[: list(ROWS).index(name)]:
+        perform(ROWS[each])
+
+
+def test_a_step_with_a_person_begins_a_task_of_its_own() -> None:
+    assert ROWS[FENCE].steps[-1] == "point_of_no_return"
+    assert [row.steps[0] for row in ROWS.values() if any(needs_person(RUN_PLAN, step) for step in row.steps)] == [
+        "fence_producers",
+        "switch_producers",
+    ]
+
+
+def test_a_person_moves_an_application(personal: World) -> None:
+    up_to(FENCE)
+    task = asked(FENCE)
+    assert task.subject == f"Stop {PRODUCER} at onprem"
+    assert "every instance of it" in task.body
+    assert "call ann \\<b\\>" in task.body
+    assert task.response_timeout.total_seconds() == 120
+    assert personal.apps[PRODUCER].running
+    answered(task, FENCE)
+    assert not personal.apps[PRODUCER].running
+    outcome = find_step_outcome(journal(personal), "fence_producers")
+    assert outcome is not None
+    assert outcome[0]["stopped"][0]["said"] == "confirmed by ops, in the Airflow UI or by its API"
+
+    task = asked(SWITCH)
+    assert task.subject == f"Start {PRODUCER} at cloud"
+    answered(task, SWITCH)
+    for name in list(ROWS)[list(ROWS).index(SWITCH) + 1 :]:
+        perform(ROWS[name])
+    assert (personal.apps[PRODUCER].side, personal.apps[PRODUCER].running) == ("target", True)
+    assert journal(personal)[-1].observation["state"] == "done"
+
+
+@pytest.mark.parametrize(("event", "words"), [({"timedout": True}, "nobody confirmed in 2 min"), ({}, "not confirmed")])
+def test_no_and_no_answer_take_the_wave_back(personal: World, event: dict[str, Any], words: str) -> None:
+    up_to(FENCE)
+    task = asked(FENCE)
+    with pytest.raises(AirflowFailException, match=f"rolled_back at fence_producers: {words}"):
+        answered(task, FENCE, CANNOT, **event)
+    assert personal.apps[PRODUCER].running
+    assert (personal.apps[GROUP].side, personal.apps[GROUP].running) == ("source", True)
+
+
+def test_a_confirmed_step_is_not_asked_again_when_its_process_dies(personal: World) -> None:
+    up_to(FENCE)
+    task, hook = asked(FENCE), personal.hook
+
+    def dies(action: Action) -> Observation | None:
+        if journal(personal)[-1].step == "standstill":
+            raise tasks.Crash
+        return hook(action)
+
+    personal.hook = dies
+    with pytest.raises(tasks.Crash):
+        answered(task, FENCE)
+    personal.hook = hook
+    perform_person(FENCE)  # asks nobody
+    assert find_step_outcome(journal(personal), "point_of_no_return") is not None
+
+
+def test_what_a_person_stopped_is_started_again_by_a_person_whom_the_rollback_asks(personal: World) -> None:
+    personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
+    up_to(FENCE)
+    with pytest.raises(AirflowFailException, match="the task take_back asks"):
+        answered(asked(FENCE), FENCE)
+    assert not personal.apps[PRODUCER].running
+
+    back = PersonTakeBackOperator(kind="migrate", wave="all", plan="sha256:1", strategy=AS_DECLARED)
+    with pytest.raises(TaskAwaitingInput):
+        back.execute(context("take_back"))
+    assert back.subject == f"Start {PRODUCER} at onprem"
+    answered(back, "take_back")
+    tasks.assert_back(personal)
+    assert journal(personal)[-1].observation["state"] == "rolled_back"
+
+
+def test_a_person_who_cannot_undo_leaves_the_rollback_open(personal: World) -> None:
+    personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
+    up_to(FENCE)
+    with pytest.raises(AirflowFailException):
+        answered(asked(FENCE), FENCE)
+    back = PersonTakeBackOperator(kind="migrate", wave="all", plan="sha256:1", strategy=AS_DECLARED)
+    with pytest.raises(TaskAwaitingInput):
+        back.execute(context("take_back"))
+    with pytest.raises(AirflowException, match="could not finish: not confirmed") as open_:
+        answered(back, "take_back", CANNOT)
+    assert not isinstance(open_.value, AirflowFailException)  # another try asks again
+
+
+def test_an_answer_counts_for_what_was_asked_and_for_nothing_else() -> None:
+    task = person_task(FENCE)
+    task.given = PersonAnswer("done", "ops")
+    ask = task.choose_asker(("b",))
+
+    def request(verb: Any, name: str) -> PersonRequest:
+        return PersonRequest(verb, name, "producer", "onprem", ("b:1",), "", 60_000)
+
+    assert ask(request("stop", "a")).word == "done"
+    assert ask(request("stop", "b")).word == "done"
+    for verb, name in (("stop", "c"), ("start", "a"), ("start", "b")):
+        with pytest.raises(ConfirmationNeeded):
+            ask(request(verb, name))

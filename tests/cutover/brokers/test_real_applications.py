@@ -1,0 +1,371 @@
+"""Twelve applications, moved in the five ways, on real brokers with live traffic; their own records are the judge.
+
+One person answers late, one DAG fails, one pod does not terminate. A wave is done, or everything is where it was: then
+its cause is repaired, and the wave runs again. Airflow and Kubernetes are servers of this process that speak the parts
+of their APIs that are used, and really stop and start the applications (tests/airflow and `make demo` ask a real
+Airflow).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clusters.settings import ConnectionSettings
+from cutover.actions import RequestProof
+from cutover.driver import RunEvent
+from cutover.journal.hash_chain import JournalChain
+from cutover.journal.journal_topic import JournalTopicLog
+from cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from cutover.observations import ProofOutcome
+from cutover.run_opening import open_run
+from cutover.run_plan import plan_migration
+from cutover.step_runner import RunResult
+from cutover.wave_states import list_wave_states
+from lab import sample_applications
+from lab.account import build_account, find_applications
+from lab.preload import create_lab_topics
+from lab.sample_applications import SampleApplication
+from tests.cutover.kubernetes_api import ApiServer, running_api_server
+from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
+from tests.replicator.status_view import read_statuses
+from topology.application_controls import AirflowControl, KubernetesControl, PlanApplication
+from topology.migration_waves import PlanMigration as PlanMigration
+from topology.migration_waves import RollbackPolicy, Wave
+from topology.plan import Plan, seal_plan
+from topology.secret_ref import SecretRef
+
+if TYPE_CHECKING:
+    from lab.clusters import Lab
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
+
+PARTITIONS = 2
+LATE_S = 12.0
+# wave → how its two groups and its two producers are moved
+WAYS = {
+    "one": ("http", "person", "command", "kubernetes"),
+    "two": ("kubernetes", "airflow", "http", "airflow"),
+    "three": ("person", "command", "kubernetes", "person"),
+}
+WAVES = tuple(WAYS)
+
+
+@dataclass
+class Office:
+    """Where applications are, and everybody who stops and starts them: a person, an Airflow, a Kubernetes.
+
+    failing: DAGs whose runs fail. late_s: how long the person takes for the next answer."""
+
+    home: Path
+    api: ApiServer
+    settings: dict[str, ConnectionSettings]
+    names: dict[str, str] = field(default_factory=dict)  # application (or group) → process
+    failing: set[str] = field(default_factory=set)
+    runs: dict[str, str] = field(default_factory=dict)
+    late_s: float = 0.0
+    asked: list[PersonRequest] = field(default_factory=list)
+
+    def app(self, name: str) -> SampleApplication:
+        return sample_applications.list_applications(self.home)[self.names[name]]
+
+    def move(self, name: str, verb: str, alias: str, bootstrap: str) -> None:
+        if verb == "stop":
+            sample_applications.stop_client(self.app(name))
+        else:
+            sample_applications.start_client(self.app(name), alias, bootstrap)
+
+    def ask(self, request: PersonRequest) -> PersonAnswer:
+        self.asked.append(request)
+        time.sleep(self.late_s)
+        self.late_s = 0.0
+        self.move(request.name, request.verb, request.alias, ",".join(request.bootstrap))
+        return PersonAnswer("done", "ann")
+
+    def obey(self, api: ApiServer) -> None:
+        """The kubelet: a pod's application runs while the pod is there, where its variable says."""
+        for workload, item in api.workloads.items():
+            name = workload.partition("/")[2].replace("--", ".")
+            servers = str(api.variable(workload, "KAFKA"))
+            if item["spec"]["replicas"]:
+                alias = next(a for a, each in self.settings.items() if servers in each.bootstrap)
+                self.move(name, "start", alias, servers)
+            elif not any(pod["metadata"]["labels"] == {"app": item["metadata"]["name"]} for pod in api.pods.values()):
+                self.move(name, "stop", "", "")
+
+    def answer_airflow(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        parts = path.removeprefix("/api/v2/dags/").split("/")
+        if method == "POST":
+            run, told = body["dag_run_id"], body["conf"]["watershed"]
+            if run in self.runs:
+                return 409, {}
+            self.runs[run] = "running"
+            threading.Thread(target=self._run_dag, args=(parts[0], run, told), daemon=True).start()
+            return 200, {"state": "queued"}
+        return 200, {"state": self.runs[parts[2]]} if len(parts) > 2 else {"is_paused": False}
+
+    def _run_dag(self, dag: str, run: str, told: dict[str, str]) -> None:
+        if dag in self.failing:
+            self.runs[run] = "failed"
+            return
+        self.move(told["application"], told["verb"], told["cluster"], told["bootstrap"])
+        self.runs[run] = "success"
+
+
+@dataclass(frozen=True)
+class Company:
+    """Each wave has a topic, two producers of it and two groups that read it."""
+
+    name: str
+    office: Office
+    settings: dict[str, ConnectionSettings]
+    airflow: str
+
+    def topic(self, wave: str) -> str:
+        return f"{self.name}.{wave}"
+
+    def groups(self, wave: str) -> tuple[str, str]:
+        return f"{self.name}.{wave}-g1", f"{self.name}.{wave}-g2"
+
+    def producers(self, wave: str) -> tuple[str, str]:
+        return f"{self.name}.{wave}-p1", f"{self.name}.{wave}-p2"
+
+    def members(self, wave: str) -> tuple[str, ...]:
+        return *self.groups(wave), *self.producers(wave)
+
+    def declare(self, name: str, way: str) -> PlanApplication:
+        match way:
+            case "http":
+                return PlanApplication(self.office.app(name).http)
+            case "person":
+                return PlanApplication(person="ask ann", timeout_ms=60_000)
+            case "command":
+                return PlanApplication(command="switch")
+            case "airflow":
+                short = name.rpartition(".")[2]
+                return PlanApplication(airflow=AirflowControl(f"stop_{short}", f"start_{short}"), timeout_ms=60_000)
+        control = KubernetesControl(
+            "shop", (f"deployment/{name.replace('.', '--')}",), env="KAFKA",
+            credentials=SecretRef("env", "WATERSHED_SECRET_KUBECONFIG"),
+        )  # fmt: skip
+        return PlanApplication(kubernetes=control, timeout_ms=8_000)
+
+    def plan(self) -> Plan:
+        routes = (("onprem", "cloud"), ("cloud", "onprem"))
+        base = plan_for(self.settings, self.name, *map(self.topic, WAVES), routes=routes)
+        forward, back = base.flows
+        way_back = RollbackPolicy(until_ms=3_600_000, reverse=back.id)
+        waves = tuple(
+            Wave(wave, (self.topic(wave),), self.groups(wave), self.producers(wave), rollback=way_back,
+                 strategy="fenced" if wave == "three" else "consumers_first")
+            for wave in WAVES
+        )  # fmt: skip
+        declared = {
+            name: self.declare(name, way)
+            for wave in WAVES
+            for name, way in zip(self.members(wave), WAYS[wave], strict=True)
+        }
+        back = replace(back, state="paused", delivery="transactions")
+        migration = PlanMigration(forward.id, "consumers_first", waves, declared)
+        return seal_plan(replace(base, flows=(forward, back), migration=migration))
+
+    def prove(self, wanted: RequestProof) -> ProofOutcome:
+        """Not Spark's: both sides are read and compared record by record."""
+        proven = unproven = 0
+        for topic in wanted.topics:
+            there, here = (read_all(self.settings[alias], topic, PARTITIONS) for alias in ("cloud", "onprem"))
+            for number in range(PARTITIONS):
+                copied, original = ([record for _, record in side[number]] for side in (there, here))
+                same = copied == original if wanted.final else copied == original[: len(copied)]
+                proven, unproven = proven + len(copied), unproven + (0 if same else 1)
+        return ProofOutcome(0, "different" if unproven else "proven", unproven, {"proven": proven})
+
+    def migrate(self, plan: Plan, wave: str, evidence: Path, events: list[RunEvent]) -> RunResult:
+        quick = replace(
+            plan_migration(plan, wave).policy, poll_ms=200, max_lag=5_000, hold_ms=200, hold_times=2, watch_ms=1_000,
+            empty_times=2, after_ms=1_000, consumer_lag=5_000, stall_ms=180_000, barrier_bound_ms=180_000,
+            canary_bound_ms=180_000,
+        )  # fmt: skip
+        going = plan_migration(plan, wave, quick)
+        return open_run(
+            plan, going, self.settings, prove=self.prove, ask=self.office.ask, say=events.append,
+            evidence=evidence / f"{wave}-{len(events)}",
+        ).run()  # fmt: skip
+
+    def where(self, wave: str) -> set[tuple[str, str]]:
+        seen = [sample_applications.ask_application(self.office.app(name)) for name in self.members(wave)]
+        return {(each["state"], each["cluster"]) for each in seen}
+
+
+@pytest.fixture
+def company(kafka_pair: Lab, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Company]:
+    settings, here = settings_of(kafka_pair), kafka_pair.clusters["onprem"]
+    with ExitStack() as stack:
+        api = stack.enter_context(running_api_server())
+        office = Office(tmp_path / "apps", api, settings)
+        found = Company(topic_name, office, settings, stack.enter_context(serve_airflow(office)))
+        create_lab_topics(here.bootstrap, [found.topic(wave) for wave in WAVES], PARTITIONS)
+        stack.callback(sample_applications.stop_applications, office.home)
+        start_all(found, here.bootstrap)
+        commands = tmp_path / "commands.yaml"
+        argv = json.dumps([sys.executable, str(write_switch(tmp_path, office))])
+        commands.write_text(f"programs:\n  switch: {{argv: {argv}}}\n")
+        commands.chmod(0o600)
+        for name, value in {
+            "WATERSHED_COMMANDS": str(commands),
+            "WATERSHED_HOOK_HOSTS": "loopback",
+            "WATERSHED_KUBERNETES_NAMESPACES": "shop",
+            "WATERSHED_SECRET_KUBECONFIG": api.kubeconfig,
+            "WATERSHED_AIRFLOW_URL": found.airflow,
+            "WATERSHED_AIRFLOW_CREDENTIALS": "env:WATERSHED_SECRET_AIRFLOW",
+            "WATERSHED_SECRET_AIRFLOW": "token",
+        }.items():
+            monkeypatch.setenv(name, value)
+        for wave in WAVES:
+            for name, way in zip(found.members(wave), WAYS[wave], strict=True):
+                if way == "kubernetes":
+                    api.add(f"deployment/{name.replace('.', '--')}", 1, {"KAFKA": here.bootstrap})
+        api.on_change = office.obey
+        yield found
+
+
+def start_all(company: Company, bootstrap: str) -> None:
+    office, at = company.office, ["--cluster", "onprem", "--bootstrap", bootstrap]
+    jobs: list[tuple[str, list[str]]] = []
+    for wave in WAVES:
+        topic = ["--topics", company.topic(wave)]
+        jobs += [(name, ["lab.billing_consumer", "--group", name, *topic, *at]) for name in company.groups(wave)]
+        jobs += [(name, ["lab.orders_producer", *topic, "--rate", "30", *at]) for name in company.producers(wave)]
+    for name, _ in jobs:
+        office.names[name] = name.rpartition(".")[2]
+    with ThreadPoolExecutor(4) as pool:
+        started = [
+            pool.submit(sample_applications.start_application, office.home, office.names[name], arguments)
+            for name, arguments in jobs
+        ]
+        for each in started:
+            each.result()
+
+
+def write_switch(folder: Path, office: Office) -> Path:
+    """The program of the host: it knows the processes by shorter names."""
+    path = folder / "switch.py"
+    path.write_text(
+        "import sys\nfrom lab.demo.application_switch import main\n"
+        f"verb, name, *rest = sys.argv[1:]\n"
+        f"sys.exit(main([{str(office.home)!r}, verb, name.rpartition('.')[2], *rest]))\n"
+    )
+    return path
+
+
+def serve_airflow(office: Office) -> Any:
+    from contextlib import contextmanager
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = self.rfile.read(int(self.headers.get("content-length") or 0))
+            status, value = office.answer_airflow(self.command, self.path, json.loads(content or b"null"))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(value).encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    @contextmanager
+    def serving() -> Iterator[str]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        server.server_close()
+
+    return serving()
+
+
+def until(what: str, holds: Any, seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def test_twelve_applications_in_five_ways_are_moved_or_where_they_were(company: Company, tmp_path: Path) -> None:
+    plan = applied(company.settings, company.plan())
+    forward, _back = plan.flows
+    office, api = company.office, company.office.api
+    events: list[RunEvent] = []
+    with workers(plan, "cloud", tmp_path) as start, workers(plan, "onprem", tmp_path) as start_back:
+        start()
+        start_back()
+        topics = {company.topic(wave) for wave in WAVES}
+
+        def served() -> bool:
+            reports = [each for each in read_statuses(company.settings["cloud"]) if each.flow == forward.id]
+            return {each.topic for each in reports if each.source_position > 0} == topics
+
+        until("the flow is served", served)
+        for wave in WAVES:
+            for group in company.groups(wave):
+                sample_applications.wait_for_count(office.app(group), "processed", 50, seconds=240)
+
+        # One: a person answers late, and in time.
+        office.late_s = LATE_S
+        result = company.migrate(plan, "one", tmp_path, events)
+        assert result.state == "done", result
+        assert company.where("one") == {("running", "cloud")}
+        assert [each.verb for each in office.asked] == ["stop", "start"]
+
+        # Two: the DAG that stops a producer fails.
+        office.failing.add("stop_two-p2")
+        result = company.migrate(plan, "two", tmp_path, events)
+        assert (result.state, result.step) == ("rolled_back", "fence_producers"), result
+        assert "stop_two-p2" in result.reason
+        assert company.where("two") == {("running", "onprem")}
+        office.failing.clear()
+        assert (result := company.migrate(plan, "two", tmp_path, events)).state == "done", result
+        assert company.where("two") == {("running", "cloud")}
+
+        # Three: a pod does not terminate.
+        [pod] = [name for name in api.pods if "three-p1" in name]
+        api.stuck = {pod}
+        result = company.migrate(plan, "three", tmp_path, events)
+        assert (result.state, result.step) == ("rolled_back", "fence_producers"), result
+        assert f"{pod} is terminating" in result.reason
+        assert company.where("three") == {("running", "onprem")}
+        api.stuck.clear()
+        with api.lock:
+            api.pods.pop(pod, None)
+            api.reconcile()
+        assert (result := company.migrate(plan, "three", tmp_path, events)).state == "done", result
+        assert company.where("three") == {("running", "cloud")}
+
+        for wave in WAVES:
+            for name in company.producers(wave):
+                acked = sample_applications.ask_application(office.app(name))["acked"]
+                sample_applications.wait_for_count(office.app(name), "acked", acked + 20, seconds=240)
+                sample_applications.stop_client(office.app(name))
+        until(
+            "everything is read", lambda: not any(g.lost for g in build_account(find_applications(office.home)).groups)
+        )
+    found = build_account(find_applications(office.home))
+    assert len(found.groups) == 6
+    assert [(g.lost, g.repeated, g.out_of_order_per_key) for g in found.groups] == [(0, 0, 0)] * 6
+    chain = JournalChain(plan.topology)
+    chain.follow(JournalTopicLog(company.settings["cloud"]).read(0))
+    assert [(each.state, each.truth) for each in list_wave_states(plan, chain)] == [("done", "cloud")] * 3
+    replicas = {workload: api.replicas(workload) for workload in api.workloads}
+    assert set(replicas.values()) == {1}

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -81,7 +82,10 @@ def restart_fleet(path: Path, target: str) -> int:
 @click.option("--target", help="Only the fleet into this cluster.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def show_fleets(path: Path, target: str | None, form: str) -> int:
-    """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be."""
+    """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be; a
+    fleet into which no flow of the file runs does not count.
+    """
+    from replicator.apply_fleets import list_served_flows
     from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
     plan = compile_plan_at(path)
@@ -98,21 +102,23 @@ def show_fleets(path: Path, target: str | None, form: str) -> int:
                 click.echo(f"  what to do: `{_supervise_command(path, row.target)}`, or the DAG fleet__{plan.topology}")
             elif row.placement == "external" and not row.is_at_size and row.state == "running":
                 click.echo(f"  what to do: {describe_missing_workers(row, str(path))}")
-    return 0 if all(row.is_at_size for row in rows) else 3
+    served = {flow.target for flow in list_served_flows(plan)}
+    return 0 if all(row.is_at_size or row.target not in served for row in rows) else 3
 
 
 @fleet.command("supervise", epilog="Example: topology fleet supervise orders.yaml --target cloud")
 @_path_and_target
 @click.option("--metrics", metavar="HOST:PORT", help="Workers answer Prometheus there; worker n takes PORT + n.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--end-with-parent", is_flag=True, hidden=True, help="End when the process that started it has ended.")
+@click.option("--end-with-parent", is_flag=True, hidden=True, help="Leave when the process that started it has ended.")
 def supervise_fleet(
     path: Path, target: str, metrics: str | None, form: Literal["text", "json"], end_with_parent: bool
 ) -> int:
     """Keep the fleet as its record says until stopped, as the engine of the file has it.
 
     Start it on as many hosts as you like: one supervises, the others stand by. SIGTERM or Ctrl-C: the workers hand
-    their partitions over and end.
+    their partitions over and end. When it is killed, or gets SIGUSR1, they go on until another
+    supervisor has its own ready.
     """
     from cli.worker import parse_metrics_address
     from replicator.worker.fleet_supervisor import FleetSupervisor
@@ -122,11 +128,12 @@ def supervise_fleet(
     _require_fleet(plan, target)
     where = None if metrics is None else parse_metrics_address(metrics)
     configure_logging(form=form)
-    ended = threading.Event()
+    ended, left = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
+    signal.signal(signal.SIGUSR1, lambda *_: left.set())
     if end_with_parent:
-        threading.Thread(target=_watch_parent, args=(os.getppid(), ended), daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(os.getppid(), left), daemon=True).start()
 
     def make_host(engine: Literal["spark", "process"]) -> WorkerHost:
         return _make_host(engine, path, target, where, form)
@@ -138,7 +145,7 @@ def supervise_fleet(
         make_host,
         say=lambda text: click.echo(text, err=True),
     )
-    supervisor.run(ended)
+    supervisor.run(ended, left)
     return 0
 
 
@@ -161,10 +168,11 @@ def _make_host(
     return ProcessHost("process", process)
 
 
-def _watch_parent(parent: int, ended: threading.Event) -> None:
-    while os.getppid() == parent and not ended.wait(_PARENT_S):
-        pass
-    ended.set()
+def _watch_parent(parent: int, left: threading.Event) -> None:
+    """A task that was killed is noticed by Airflow minutes later. Its workers go on until the next one has its own."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_S)
+    left.set()
 
 
 def _order(path: Path, target: str, order: FleetOrder, workers: int | None = None) -> int:

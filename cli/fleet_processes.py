@@ -34,6 +34,10 @@ class ProcessHost:
         """SIGTERM: what is in flight is finished, and the partitions are handed over."""
         self._processes[place].send_signal(signal.SIGTERM)
 
+    def kill(self, place: int) -> None:
+        """SIGKILL: what is in flight is what the next owner of the partitions finds out about."""
+        self._processes[place].kill()
+
     def observe(self) -> Mapping[int, WorkerObservation]:
         """Every process; those that have ended are forgotten."""
         found = {}

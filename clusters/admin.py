@@ -126,8 +126,8 @@ class Admin:
         offsets = self._ask.group_offsets(group_id)
         return GroupState(group_id, _STATES.get(state) or state.title(), "" if simple else "consumer", members, offsets)
 
-    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
-        """Returns client id → assigned partitions; empty while the group rebalances."""
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]] | None:
+        """Returns client id → assigned partitions; empty for an unknown group, None while the group rebalances."""
         return self._ask.group_assignment(group_id)
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

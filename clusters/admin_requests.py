@@ -256,11 +256,16 @@ class AdminRequests:
 
         return self._ask(find, f"looking for group {group_id}", group=group_id)
 
-    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
-        """Client ids of the members of a consumer group, and what each was given; empty while it rebalances."""
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]] | None:
+        """Client ids of the members of a consumer group, and what each was given; None while it rebalances."""
 
-        def find(bound: RequestBound) -> dict[str, list[TopicPartition]]:
+        def find(bound: RequestBound) -> dict[str, list[TopicPartition]] | None:
             known: Any = self._client.list_groups(group_id, timeout=bound["request_timeout"])
+            for group in known:
+                if group.error is not None and group.error.code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise KafkaException(group.error)
+            if any("Rebalance" in str(group.state) for group in known):  # Preparing…, Completing…
+                return None
             return {
                 member.client_id: _assigned(member.assignment)
                 for group in known

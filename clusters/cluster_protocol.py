@@ -130,8 +130,9 @@ class ClusterProtocol(Protocol):
         """An unknown group is answered as Dead, without members and offsets."""
         ...
 
-    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
-        """Client ids of a consumer group's members with what each was given; empty while the group rebalances."""
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]] | None:
+        """Client ids of a consumer group's members with what each was given; empty for an unknown group, None while
+        the group rebalances."""
         ...
 
     def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:

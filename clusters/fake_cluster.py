@@ -186,7 +186,7 @@ class FakeCluster:
         self.answer()
         return self.groups.describe(group_id)
 
-    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]]:
+    def group_assignment(self, group_id: str) -> dict[str, list[TopicPartition]] | None:
         """Members in memory read nothing, so none of them is given anything."""
         self.answer()
         return {}

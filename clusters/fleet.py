@@ -10,15 +10,15 @@ from clusters.cluster_protocol import ClusterProtocol
 from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
-from clusters.errors import TopicMissing
+from clusters.errors import ClusterError, TopicMissing
 from clusters.settings import ConnectionSettings
+from topology.language.flow import MOST_WORKERS
 from topology.plan import PlanCluster, WorkerPlacement
 
 FLEET_PREFIX = "fleet/"
 PLACEMENT_PREFIX = "placement|"
 SUPERVISOR_PREFIX = "supervisor|"
 LEADING_SLOT = 0  # whoever serves it leads: it decides the placement and syncs what is no record
-MOST_WORKERS = 256  # of one fleet; sixteen serve, what is beyond stands by
 _MOST_CLUSTERS = 1_000
 _MOST_SUPERSEDED = 32
 
@@ -102,6 +102,13 @@ class SupervisorRecord(ControlRecordBody):
         """One record a topology and target."""
         return build_supervisor_key(self.topology, self.target)
 
+    def is_overtaken_by(self, known: SupervisorRecord | None) -> bool:
+        """Whether it was written too late: by a supervisor that hung while another began this epoch or a later one.
+        known: what stands before it in the topic."""
+        if known is None or self.epoch > known.epoch:
+            return False
+        return self.epoch < known.epoch or self.holder != known.holder
+
 
 def build_supervisor_key(topology: str, target: str) -> str:
     """The record key of a fleet's supervisor."""
@@ -115,7 +122,7 @@ def build_lease_group_id(topology: str, target: str) -> str:
 
 def read_lease_holder(admin: ClusterProtocol, topology: str, target: str) -> str:
     """The client id of the supervisor that holds the lease; "" without one, and while the lease changes hands."""
-    given = admin.group_assignment(build_lease_group_id(topology, target))
+    given = admin.group_assignment(build_lease_group_id(topology, target)) or {}
     return next((member for member, parts in sorted(given.items()) if parts), "")
 
 
@@ -167,13 +174,14 @@ def build_fleet_group_id(topology: str) -> str:
 
 def read_slot_owners(admin: ClusterProtocol, topology: str) -> dict[int, str]:
     """Slot → client id of the worker that serves it; empty while the fleet rebalances."""
-    given = admin.group_assignment(build_fleet_group_id(topology))
+    given = admin.group_assignment(build_fleet_group_id(topology)) or {}
     return {part.partition: member for member, parts in given.items() for part in parts if part.topic == LEDGER_TOPIC}
 
 
-def read_fleet_members(admin: ClusterProtocol, topology: str) -> set[str]:
-    """The client ids of the workers that are there; empty while the fleet rebalances."""
-    return set(admin.group_assignment(build_fleet_group_id(topology)))
+def read_fleet_members(admin: ClusterProtocol, topology: str) -> set[str] | None:
+    """The client ids of the workers that are there; None while the fleet rebalances."""
+    given = admin.group_assignment(build_fleet_group_id(topology))
+    return None if given is None else set(given)
 
 
 def read_fleets(settings: ConnectionSettings) -> dict[str, FleetRecord]:
@@ -202,5 +210,11 @@ def read_fleet(settings: ConnectionSettings, topology: str, target: str) -> Flee
 
 
 def write_fleet(writer: ControlWriter, record: FleetRecord) -> int:
-    """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`."""
+    """Write it and wait for the acknowledgement; the record's offset in `watershed.flows`.
+
+    Raises ClusterError, also for a record that nobody could follow.
+    """
+    why = record.explain_invalid()
+    if why:
+        raise ClusterError(f"the record of the fleet into {record.target} is not written: {why}", alias=record.target)
     return writer.put(FLOWS_TOPIC, record.key, record.to_json())

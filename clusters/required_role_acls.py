@@ -138,9 +138,10 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(
         flow.target, "GROUP", f"watershed.{plan.topology}", "LITERAL", "READ", "share partitions among the workers"
     )
-    if flow.placement != "external":
-        lease = f"watershed-supervisor.{plan.topology}.{flow.target}"
-        yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", "hold the lease on the fleet (supervisor)")
+    external = flow.placement == "external"
+    why = "hold the lease on the fleet (`topology fleet supervise`)" + (" (optional)" if external else "")
+    lease = f"watershed-supervisor.{plan.topology}.{flow.target}"
+    yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", why, optional=external)
     yield from _metadata(flow, ("continuous",))
     yield from _groups(plan, flow, ("continuous",))
     if flow.delivery == "transactions":
@@ -172,12 +173,22 @@ def _apply(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield _topic(flow.target, FLOWS_TOPIC, "READ", "see which flows there are")
     yield _topic(flow.source, FLOWS_TOPIC, "READ", "see which flows of other files write to the source")
     yield _topic(flow.target, FLOWS_TOPIC, "WRITE", "write the desired state")
+    yield from _fleet(plan, flow)
     if plan.migration is not None and plan.migration.flow == flow.id:
         yield _topic(flow.target, JOURNAL_TOPIC, "READ", "see which applications have moved")
     yield from _metadata(flow, ("once", "continuous"))
     yield from _groups(plan, flow, ("once", "continuous"))
     if flow.offsets == "aligned":
         yield from _aligning(flow)
+
+
+def _fleet(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
+    """What orders to a fleet and its status ask; without it brokers answer as if nobody were there."""
+    for name, why in (
+        (f"watershed.{plan.topology}", "see which workers a fleet has"),
+        (f"watershed-supervisor.{plan.topology}.{flow.target}", "see who supervises a fleet"),
+    ):
+        yield RequiredRight(flow.target, "GROUP", name, "LITERAL", "DESCRIBE", why)
 
 
 def _aligning(flow: PlanFlow) -> Iterator[RequiredRight]:
@@ -265,6 +276,7 @@ def _observe(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
         yield from _topics(flow, side, "DESCRIBE", "see log ends")
     for name in (FLOWS_TOPIC, STATUS_TOPIC, LEDGER_TOPIC, JOURNAL_TOPIC):
         yield _topic(flow.target, name, "READ", "read what is wanted, reported, copied and decided")
+    yield from _fleet(plan, flow)
     yield from _metadata(flow, ("once", "continuous"), reading=True)
     yield from _groups(plan, flow, ("once", "continuous"), reading=True)
     if flow.rejected == "quarantine":

@@ -10,9 +10,10 @@ from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 SUPERVISE_DOC = """
 ### Supervisors of the fleets of `{name}`
-The file says `placement: task`: each task of this DAG supervises one fleet for as long as the DAG is not paused, and a
-retry goes on where it was. Pause the DAG and clear its tasks to move a supervisor to another Airflow worker; use
-`fleet__{name}` to resize, restart or stop a fleet.
+The file says `placement: task`: each task of this DAG supervises one fleet until it is ended, and a retry goes on where
+it was, with the plan that was applied last. Pausing the DAG ends no task. Clear a task to move its supervisor to
+another Airflow worker, or to have it take over new addresses; its workers hand over, end, and begin again there.
+Use `fleet__{name}` to resize, restart or stop a fleet.
 """
 
 

@@ -42,6 +42,19 @@ def list_fleet_clusters(plan: Plan, target: str) -> dict[str, PlanCluster]:
     return {alias: plan.cluster(alias) for alias in sorted(aliases)}
 
 
+def list_served_flows(plan: Plan) -> list[PlanFlow]:
+    """The flows for which fleets have to be there: those that run, and the flow back of a migration, which its switch
+    starts and a rollback needs."""
+    return [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
+
+
+def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
+    if plan.migration is None:
+        return False
+    there = plan.flow(plan.migration.flow)
+    return (flow.source, flow.target) == (there.target, there.source)
+
+
 def choose_placement(flows: Iterable[PlanFlow]) -> WorkerPlacement:
     """The placement of a fleet; its flows agree (rule OPS907)."""
     found = {flow.placement for flow in flows}

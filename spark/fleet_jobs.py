@@ -47,6 +47,10 @@ class SparkJobHost:
         if not self.driver.close_place(place):
             self._cancel(place)
 
+    def kill(self, place: int) -> None:
+        """Spark kills its task; one whose worker was told to end has ended itself before (`spark.fleet_connection`)."""
+        self._cancel(place)
+
     def observe(self) -> Mapping[int, WorkerObservation]:
         """Every job; those that have ended are forgotten."""
         working, found = self.driver.list_working(), {}

@@ -33,7 +33,6 @@ from typing import Any
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
-from clusters.fleet import MOST_WORKERS
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
 from replicator.worker.fleet_supervisor import FleetSupervisor
@@ -46,6 +45,7 @@ from spark.progress import DriverAddress
 from spark.resource_wait import warn_while_waiting
 from spark.session import create_spark_session, end_session, find_driver_address, is_local_master, require_java
 from topology.errors import TopologyError
+from topology.language.flow import MOST_WORKERS
 from topology.plan import Plan, decode_plan, encode_plan
 
 _FAILURES = 64  # of one task before Spark gives up
@@ -215,6 +215,7 @@ def _follow_record(plan: Plan, target: str, host: SparkJobHost, epoch: int, stop
                 write_error_line(f"asking again: {error}")
                 stopping.wait(_PAUSE_S)
     finally:
+        supervisor.end_workers()
         supervisor.close()
 
 

@@ -96,12 +96,12 @@ class DetachedProcess:
         finally:
             os.close(pipe)
 
-    def dismiss(self) -> None:
-        """SIGTERM, without waiting for its end. What has ended, or runs on another machine, is left alone."""
+    def dismiss(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send it the signal, without waiting for its end. What has ended, or runs elsewhere, is left alone."""
         pid = self.pid()
         if pid is not None and self.alive() and self._is_here(pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+                os.kill(pid, number)
 
     def _is_here(self, pid: int) -> bool:
         """Whether the pid is the program's, and not another one's of another machine or container."""

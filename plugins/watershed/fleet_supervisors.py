@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk.exceptions import AirflowException
 
+from clusters.private_files import make_folder, replace_file
 from plugins.watershed.detached_process import (
     DetachedProcess,
     ProcessStartFailed,
@@ -18,14 +21,18 @@ from plugins.watershed.detached_process import (
     start_detached,
 )
 from plugins.watershed.operators.spark_application import build_spark_environment
-from plugins.watershed.state_folder import FrozenPlan, locate_state_folder, make_file_name
+from plugins.watershed.state_folder import FrozenPlan, find_frozen_plan, locate_state_folder, make_file_name
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
     from clusters.fleet import FleetRecord
     from replicator.worker.fleet_orders import FleetOrder
     from replicator.worker.fleet_status import FleetRow
-    from topology.plan import Plan, PlanFlow, WorkerPlacement
+    from topology.plan import Plan, WorkerPlacement
+
+
+_PLAN_FILE: Final = "plan"  # in a supervisor's folder: the hash of the plan that it was started with
+_LEAVE_S: Final = 20.0  # for a supervisor that is replaced to give its lease up
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +59,16 @@ class Fleet:
 
 
 def list_fleets(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster that a running flow writes to, or the flow back of a migration, which its switch
-    starts and a rollback needs; Spark unless all those flows ask for processes."""
-    from replicator.apply_fleets import choose_placement
+    """One fleet a target cluster that served flows write to; Spark unless all those flows ask for processes."""
+    from replicator.apply_fleets import choose_placement, list_served_flows
 
-    served = [flow for flow in plan.flows if flow.state == "running" or _leads_back(plan, flow)]
+    served = list_served_flows(plan)
     fleets = []
     for target in sorted({flow.target for flow in served}):
         flows = [flow for flow in served if flow.target == target]
         spark = any(flow.engine == "spark" for flow in flows)
         fleets.append(Fleet(plan.topology, target, spark, choose_placement(flows)))
     return fleets
-
-
-def _leads_back(plan: Plan, flow: PlanFlow) -> bool:
-    if plan.migration is None:
-        return False
-    there = plan.flow(plan.migration.flow)
-    return (flow.source, flow.target) == (there.target, there.source)
 
 
 def order_fleet_of(
@@ -92,9 +91,11 @@ def read_rows_of(plan: Plan, target: str | None = None) -> list[FleetRow]:
 
 
 def start_missing_supervisors(frozen: FrozenPlan, fleets: Sequence[Fleet], log: Any) -> list[str]:
-    """Start a supervisor on this host for each embedded fleet that should run and has none, here or elsewhere.
+    """Start a supervisor on this host for each embedded fleet that should run and has none, here or elsewhere. One that
+    runs here with other clusters than were applied is replaced; its workers go on until the new ones are ready.
 
-    Returns the folders of those that run here. Raises AirflowException, ClusterError.
+    frozen: the file as it is. A supervisor gets the plan that was applied last, where this host has kept it. Returns
+    the folders of those that run here. Raises AirflowException, ClusterError.
     """
     from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers
 
@@ -109,17 +110,59 @@ def start_missing_supervisors(frozen: FrozenPlan, fleets: Sequence[Fleet], log: 
             log.warning("%s", describe_missing_workers(row))
         if fleet.placement != "embedded":
             continue
-        if row.needs_supervisor:
-            program = start_supervisor(frozen, fleet)
+        applied = find_applied_plan(fleet, row.plan_hash)
+        if row.needs_supervisor or (applied is not None and _replace_outdated(applied, fleet, log)):
+            program = start_supervisor(applied or frozen, fleet)
             log.info("its supervisor runs here (pid %s), log %s", program.pid(), program.log)
         if DetachedProcess(fleet.folder).alive():
             folders.append(str(fleet.folder))
     return folders
 
 
+def find_applied_plan(fleet: Fleet, plan_hash: str) -> FrozenPlan | None:
+    """The plan of this hash, which a fleet's record names; None where it was applied by others than Airflow, and for
+    a plan that does not have the fleet."""
+    try:
+        found = find_frozen_plan(plan_hash)
+    except FileNotFoundError:
+        return None
+    return found if any(flow.target == fleet.target for flow in found.read().flows) else None
+
+
+def _replace_outdated(applied: FrozenPlan, fleet: Fleet, log: Any) -> bool:
+    """Have the supervisor that runs here leave if it was started with other clusters than the applied plan has: a new
+    address of the target, say, reaches nobody who runs. Whether another is to be started."""
+    program = DetachedProcess(fleet.folder)
+    if not program.alive() or _has_same_clusters(applied, fleet):
+        return False
+    log.info("the supervisor (pid %s) was started with other clusters than were applied: another one", program.pid())
+    program.dismiss(signal.SIGUSR1)
+    deadline = time.monotonic() + _LEAVE_S
+    while program.alive() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not program.alive()
+
+
+def _has_same_clusters(applied: FrozenPlan, fleet: Fleet) -> bool:
+    from replicator.apply_fleets import list_fleet_clusters
+
+    try:
+        started = find_applied_plan(fleet, (fleet.folder / _PLAN_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:  # of an earlier version
+        return False
+    if started is None:
+        return False
+    return started.hash == applied.hash or (
+        list_fleet_clusters(started.read(), fleet.target) == list_fleet_clusters(applied.read(), fleet.target)
+    )
+
+
 def start_supervisor(frozen: FrozenPlan, fleet: Fleet) -> DetachedProcess:
     """A supervisor in a process that survives Airflow, or the one that runs here. Raises AirflowException."""
     module, arguments = fleet.program(frozen.topology)
+    if not DetachedProcess(fleet.folder).alive():
+        make_folder(fleet.folder)
+        replace_file(fleet.folder / _PLAN_FILE, frozen.hash.encode())
     try:
         return start_detached(fleet.folder, module, arguments, fleet.build_environment())
     except ProcessStartFailed as failure:

@@ -22,6 +22,7 @@ from topology.plan import PlanCluster
 
 log = logging.getLogger("watershed.worker")
 
+_TLS_PROTOCOLS: Final = ("SASL_SSL", "SSL")
 _LOGIN_PROTOCOLS: Final = ("SASL_SSL", "SASL_PLAINTEXT", "SSL")
 
 
@@ -53,7 +54,10 @@ class AppliedClusters:
         for alias, cluster in record.clusters.items():
             if not self._counts(record, alias, cluster):
                 continue
-            why = explain_broker_refusal(list_login_hosts(cluster), self._list_known_hosts(alias, cluster))
+            own = self._find_own(alias)
+            why = explain_lost_protection(own, cluster) or explain_broker_refusal(
+                list_login_hosts(cluster), _list_known_hosts(own, cluster)
+            )
             if why is None:
                 found[alias] = cluster
             else:
@@ -91,20 +95,40 @@ class AppliedClusters:
         changed = self._first is not None and self._first.get(alias) != cluster
         return changed or self.plan_hash in record.superseded
 
-    def _list_known_hosts(self, alias: str, cluster: PlanCluster) -> list[str]:
-        """The hosts at which the worker's own plan has it log in with the same secrets."""
+    def _find_own(self, alias: str) -> PlanCluster | None:
+        """The cluster as the worker's own plan has it; None without one, and where its secret is missing."""
         try:
             origin = self.own(alias).origin
         except (KeyError, ClusterError):
-            return []
-        if origin is None or origin.cluster.security != cluster.security:
-            return []
-        return list_login_hosts(origin.cluster)
+            return None
+        return None if origin is None else origin.cluster
 
     def _tell_refused(self, refused: Mapping[str, str]) -> None:
         for alias, why in refused.items():
             if self._refused.get(alias) != why:
                 log.warning("applied cluster refused", extra={"cluster": alias, "reason": why})
+
+
+def explain_lost_protection(own: PlanCluster | None, applied: PlanCluster) -> str | None:
+    """Why a cluster of a control topic does not count instead of the worker's own of that alias: whoever wrote it would
+    otherwise have records read from, or written to, a cluster that nobody has vouched for. None where it may."""
+    if own is None:
+        return None
+    lost = []
+    if own.security.protocol in _TLS_PROTOCOLS and applied.security.protocol not in _TLS_PROTOCOLS:
+        lost.append(f"{applied.security.protocol} instead of {own.security.protocol}")
+    elif own.security.ca is not None and applied.security.ca is None:
+        lost.append("no CA of its own any more")
+    if own.cluster_id is not None and applied.cluster_id != own.cluster_id:
+        lost.append(f"cluster id {applied.cluster_id or 'unknown'} instead of {own.cluster_id}")
+    if not lost:
+        return None
+    return f"the applied plan protects {own.alias} less: {', '.join(lost)}. Start the worker again with the new file"
+
+
+def _list_known_hosts(own: PlanCluster | None, applied: PlanCluster) -> list[str]:
+    """The hosts at which the worker's own plan has it log in with the same secrets."""
+    return [] if own is None or own.security != applied.security else list_login_hosts(own)
 
 
 def list_login_hosts(cluster: PlanCluster) -> list[str]:

@@ -62,6 +62,7 @@ class DesiredState:
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
             ("", self.flows, FlowRecord.from_json),
         )
+        self.overtaken: set[str] = set()  # keys of supervisors whose newest record is of an epoch that is over
         self.unreadable: dict[str, str] = {}  # keys of records that say nothing we understand, and why
         self.there = False  # whether the topic has been found
         self._position = 0
@@ -151,7 +152,7 @@ class DesiredState:
             known.pop(key, None)
             return
         try:
-            known[key] = read(decode_control_value(payload), key)
+            self._keep(known, key, read(decode_control_value(payload), key))
         except ValueError as error:
             if len(self.unreadable) >= _UNREADABLE_AT_MOST:
                 self.unreadable.pop(next(iter(self.unreadable)))
@@ -169,3 +170,12 @@ class DesiredState:
                     "version of Watershed that the workers have",
                 },
             )
+
+    def _keep(self, known: dict[str, Any], key: str, record: Any) -> None:
+        """The newest record of a key counts, but not that of a supervisor whose epoch is over."""
+        if isinstance(record, SupervisorRecord):
+            if record.is_overtaken_by(self.supervisors.get(key)):
+                self.overtaken.add(key)
+                return
+            self.overtaken.discard(key)
+        known[key] = record

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from clusters.partition_status_records import PartitionStatus
+from replicator.partition_states import RETRYING, STARTING
 
 FIRST_PAUSE_S: Final = 1.0  # before a worker that has died is started again
 LONGEST_PAUSE_S: Final = 30.0
 QUICK_DEATH_S: Final = 30.0  # a worker that lived shorter has not worked
 _SILENT_MS: Final = 15_000  # as in `replicator.worker.flow_state`
-_CHANGING_HANDS: Final = frozenset({"starting", "retrying"})
+_CHANGING_HANDS: Final = frozenset({STARTING, RETRYING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class HostedWorker:
 @dataclass(frozen=True, slots=True)
 class FleetFacts:
     """wanted, restarts: as the fleet's record says. resting: places whose worker has died, and that wait. all_served:
-    every partition is served by a worker that is there."""
+    every partition is served by a worker that is there, but for those that nobody could serve before the restart."""
 
     wanted: int
     restarts: int
@@ -98,12 +99,20 @@ def compute_restart_pause(quick_deaths: int) -> float:
     return min(FIRST_PAUSE_S * float(2 ** min(max(quick_deaths - 1, 0), 10)), LONGEST_PAUSE_S)
 
 
-def are_partitions_served(reports: Iterable[PartitionStatus], workers: Collection[str], now_ms: int) -> bool:
-    """Whether every partition is in the hands of one of these workers (their names), and none is changing hands.
+def find_unserved_partitions(
+    reports: Iterable[PartitionStatus], workers: Collection[str], now_ms: int
+) -> list[PartitionStatus]:
+    """The partitions that are in the hands of none of these workers (their names), or are changing hands.
 
     A halted partition counts as served: no other worker would serve it better. now_ms: milliseconds since 1970.
     """
-    return all(
-        report.worker in workers and report.state not in _CHANGING_HANDS and now_ms - report.at_ms <= _SILENT_MS
+    return [
+        report
         for report in reports
-    )
+        if report.worker not in workers or report.state in _CHANGING_HANDS or now_ms - report.at_ms > _SILENT_MS
+    ]
+
+
+def is_in_trouble(report: PartitionStatus, now_ms: int) -> bool:
+    """Whether an unserved partition is not just changing hands: a broker does not answer, or nobody reports it."""
+    return report.state == RETRYING or now_ms - report.at_ms > _SILENT_MS

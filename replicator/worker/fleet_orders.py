@@ -8,7 +8,6 @@ from typing import Final, Literal, get_args
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.fleet import (
-    MOST_WORKERS,
     FleetRecord,
     build_supervisor_key,
     read_fleet,
@@ -18,8 +17,10 @@ from clusters.fleet import (
 )
 from clusters.settings import ConnectionSettings
 from replicator.errors import ReplicatorError
+from topology.language.flow import MOST_WORKERS
 
 FleetOrder = Literal["start", "stop", "scale", "restart"]
+_TRIES: Final = 5  # others may write the record between our reading and writing
 FLEET_ORDERS: Final[tuple[FleetOrder, ...]] = get_args(FleetOrder)
 
 
@@ -34,17 +35,29 @@ def order_fleet(
 
     workers: how many there should be, for `scale` and `start`. Raises FleetOrderRefused and ClusterError.
     """
-    before = read_fleet(target, topology, target.alias)
-    if before is None:
+    first = now = _read_applied(target, topology)
+    for _ in range(_TRIES):
+        restarted = _read_restarted(target, now) if order == "restart" and now.state == "running" else 0
+        after = change_fleet(now, order, workers, restarted)
+        if after == now:
+            return first, now
+        with ControlWriter(target, client_id="watershed-fleet") as writer:
+            write_fleet(writer, after)
+        now = _read_applied(target, topology)
+        if now == after:
+            return first, after
+    raise FleetOrderRefused(
+        f"others change the fleet of {topology} into {target.alias} at the same time; give the order again"
+    )
+
+
+def _read_applied(target: ConnectionSettings, topology: str) -> FleetRecord:
+    record = read_fleet(target, topology, target.alias)
+    if record is None:
         raise FleetOrderRefused(
             f"topology {topology} has no fleet into {target.alias} yet; run `topology apply` with its file first"
         )
-    restarted = _read_restarted(target, before) if order == "restart" and before.state == "running" else 0
-    after = change_fleet(before, order, workers, restarted)
-    if after != before:
-        with ControlWriter(target, client_id="watershed-fleet") as writer:
-            write_fleet(writer, after)
-    return before, after
+    return record
 
 
 def _read_restarted(target: ConnectionSettings, fleet: FleetRecord) -> int:

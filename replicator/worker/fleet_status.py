@@ -30,9 +30,9 @@ _SUPERVISOR_CLIENT_PREFIX = "watershed-supervisor-"
 @dataclass(frozen=True, slots=True)
 class FleetRow:
     """A fleet. state: as it should be. wanted, present: numbers of workers, as they should be and as they are. workers:
-    the names of those that are there, sorted; while the group rebalances there are none. supervisor: the name of the
-    process that holds the lease, "" without one. restarting: a rolling restart goes on. note: what keeps the fleet from
-    its size, for people."""
+    the names of those that are there, sorted; none while the group rebalances, which `rebalancing` tells. supervisor:
+    the name of the process that holds the lease, "" without one. restarting: a rolling restart goes on, or is due.
+    note: what keeps the fleet from its size, for people. plan_hash: of the plan that was applied last."""
 
     topology: str
     target: str
@@ -44,6 +44,8 @@ class FleetRow:
     supervisor: str = ""
     restarting: bool = False
     note: str = ""
+    rebalancing: bool = False
+    plan_hash: str = ""
 
     @property
     def present(self) -> int:
@@ -54,7 +56,7 @@ class FleetRow:
     def is_at_size(self) -> bool:
         """Whether the fleet is what it should be."""
         enough = self.present >= self.wanted if self.placement == "external" else self.present == self.wanted
-        return self.state != "not applied" and enough and not self.restarting
+        return self.state != "not applied" and enough and not self.restarting and not self.rebalancing
 
     @property
     def needs_supervisor(self) -> bool:
@@ -86,9 +88,10 @@ def build_fleet_row(
     admin: ClusterProtocol,
 ) -> FleetRow:
     """A row from the fleet's records and its groups. Raises ClusterError."""
-    present = _strip(WORKER_CLIENT_PREFIX, read_fleet_members(admin, topology))
+    members = read_fleet_members(admin, topology)
+    present = _strip(WORKER_CLIENT_PREFIX, members or ())
     if fleet is None:
-        return FleetRow(topology, target, "not applied", workers=present)
+        return FleetRow(topology, target, "not applied", workers=present, rebalancing=members is None)
     holder = read_lease_holder(admin, topology, target)
     watched = holder != "" and supervisor is not None
     return FleetRow(
@@ -100,9 +103,18 @@ def build_fleet_row(
         fleet.wanted,
         present,
         holder.removeprefix(_SUPERVISOR_CLIENT_PREFIX),
-        restarting=supervisor is not None and watched and supervisor.restarted < fleet.restarts,
+        restarting=(watched or fleet.placement != "external") and _is_restart_due(fleet, supervisor),
         note=supervisor.note if supervisor is not None and watched else "",
+        rebalancing=members is None,
+        plan_hash=fleet.plan_hash,
     )
+
+
+def _is_restart_due(fleet: FleetRecord, supervisor: SupervisorRecord | None) -> bool:
+    """Whether workers that should run have not all seen the last restart; without a lease holder, too: the next one has
+    yet to begin it."""
+    restarted = 0 if supervisor is None else supervisor.restarted
+    return fleet.state == "running" and restarted < fleet.restarts
 
 
 def describe_fleet_row(row: FleetRow) -> str:
@@ -114,6 +126,8 @@ def describe_fleet_row(row: FleetRow) -> str:
         words.append(f"supervised by {row.supervisor}")
     elif row.placement != "external":
         words.append("no supervisor")
+    if row.rebalancing:
+        words.append("sharing its partitions anew")
     if row.restarting and not row.note:
         words.append("restarting")
     return ", ".join(words) + (f" ({row.note})" if row.note else "")

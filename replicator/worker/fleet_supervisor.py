@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Protocol
@@ -29,7 +29,7 @@ from clusters.fleet import (
     read_slot_owners,
     write_supervisor,
 )
-from clusters.partition_status_records import read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.fleet_decisions import (
@@ -37,10 +37,11 @@ from replicator.worker.fleet_decisions import (
     FleetFacts,
     HostedWorker,
     StartWorker,
-    are_partitions_served,
     compute_restart_pause,
     decide_fleet_actions,
+    find_unserved_partitions,
     is_at_size,
+    is_in_trouble,
 )
 from replicator.worker.membership import Membership
 
@@ -51,8 +52,12 @@ _PACE_S: Final = 0.2
 _MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
 _MEMBERS_S: Final = 5.0
 _SERVED_S: Final = 1.0  # how often reports are read while a restart goes on
+_AWAITED_S: Final = 15.0  # a restart that waits longer for partitions names one
 _SETTLED_S: Final = 2.5  # for whoever was given partitions to report them
-_READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, also where not all of ours are there
+_READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
+_NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
+_END_AT_LATEST_S: Final = 60.0  # a worker that was told to end is killed then
+_MISSING_S: Final = 120.0  # a worker that is no member of the group for so long does not work: it is replaced
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
 
@@ -86,6 +91,10 @@ class WorkerHost(Protocol):
         """Have it finish what is in flight and end; does not wait."""
         ...
 
+    def kill(self, place: int) -> None:
+        """End it hard: it was told to end, and has not."""
+        ...
+
     def observe(self) -> Mapping[int, WorkerObservation]:
         """Every worker that was started; one that has ended is told once."""
         ...
@@ -99,7 +108,9 @@ class _Place:
     started: float
     running: bool = True
     ending: bool = False
+    told: float = 0.0  # to end
     name: str = ""
+    missing_since: float | None = None  # from when on it was no member of the group, whenever that was asked
     quick_deaths: int = 0
     due: float = 0.0  # when it is started again
 
@@ -112,7 +123,7 @@ class FleetSupervisor:
     topology: str
     holder: str
     make_host: Callable[[Literal["spark", "process"]], WorkerHost]
-    epoch: int | None = None
+    epoch: int | None = None  # None until its record is written
     say: Callable[[str], None] = lambda _text: None
     _host: WorkerHost | None = None
     _lease: Membership | None = None
@@ -123,6 +134,10 @@ class FleetSupervisor:
     _owners: Mapping[int, str] = field(default_factory=dict)  # of slots, as last seen during a restart
     _owners_since: float = 0.0
     _served_due: float = 0.0
+    _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
+    _replaced: bool = False  # whether it has ended one
+    _awaited: str = ""  # a partition that it waits for
+    _awaited_since: float = 0.0
     _noted: float = 0.0
     _note: str = ""
     _trouble: str = ""
@@ -162,16 +177,20 @@ class FleetSupervisor:
         """Whether none of its workers runs."""
         return not self._list_running()
 
-    def run(self, stop: threading.Event) -> None:
-        """Supervise until `stop` is set, then end all workers. A cluster that does not answer is asked again."""
+    def run(self, stop: threading.Event, left: threading.Event | None = None) -> None:
+        """Supervise until `stop` is set, then end all workers; or until `left` is set: then they go on until another
+        supervisor has its own ready. A cluster that does not answer is asked again."""
+        leave = left or threading.Event()
         try:
-            while not stop.is_set():
+            while not (stop.is_set() or leave.is_set()):
                 try:
                     self.step()
                 except ClusterError as error:
                     self._complain(f"asking again: {error}")
                     stop.wait(1.0)
         finally:
+            if stop.is_set() or not leave.is_set():
+                self.end_workers()
             self.close()
 
     def step(self) -> None:
@@ -186,16 +205,18 @@ class FleetSupervisor:
             return
         if not self._has_host(record):
             return
+        self._end_stuck()
         facts = self._gather_facts(record)
         for action in decide_fleet_actions(facts):
             if isinstance(action, StartWorker):
                 self._start(action.place, facts.restarts)
             else:
                 self._end(action.place)
+                self._replaced = True
         self._report(record, facts)
 
-    def close(self) -> None:
-        """End all workers, wait for them, then give the lease up."""
+    def end_workers(self) -> None:
+        """Tell all workers to end, and wait for them while the lease is kept."""
         self._end_all()
         deadline = time.monotonic() + _END_S
         while self._list_running() and time.monotonic() < deadline:
@@ -204,6 +225,9 @@ class FleetSupervisor:
             else:
                 time.sleep(_PACE_S)
             self._observe()
+
+    def close(self) -> None:
+        """Give the lease up, which another one may have at once."""
         if self._lease is not None:
             self._lease.close()
         with suppress(ClusterError):
@@ -228,19 +252,38 @@ class FleetSupervisor:
             return known is None or known.epoch == self.epoch
         if not self._lease.slots:
             return False
-        if self.epoch is not None and (known is None or known.epoch <= self.epoch):
+        if known is not None and self._is_ours(known):
+            if known.key in self._desired.overtaken:  # a supervisor before us woke up: only ours is to be found there
+                self._write(known)
             return True
         self._desired.catch_up()
         known = self._supervisor
-        if self._list_running():  # somebody else has held the lease meanwhile: what we started is of an earlier epoch
-            self._end_all()
-            return False
-        self.epoch = 1 if known is None else known.epoch + 1
+        return (known is not None and self._is_ours(known)) or self._begin_epoch(known)
+
+    def _begin_epoch(self, known: SupervisorRecord | None) -> bool:
+        """Write down that we supervise from now on; False where that has to wait. known: the newest record.
+
+        An epoch begins when its record is acknowledged and read again, and not before: workers of an epoch that stands
+        in no record would never be ready. Raises ClusterError where it cannot be written.
+        """
+        epoch = self.epoch
+        if epoch is None or (known is not None and known.epoch >= epoch):
+            if self._list_running():  # somebody else has held the lease: what we started is of an earlier epoch
+                self._end_all()
+                return False
+            epoch = 1 if known is None else known.epoch + 1
         restarted = 0 if known is None else known.restarted
-        self._claimed = time.monotonic()
-        self._write(SupervisorRecord(self.topology, self.target.alias, self.epoch, self.holder, restarted=restarted))
-        self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {self.epoch}")
+        self._write(SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted))
+        self._desired.catch_up()
+        written = self._supervisor
+        if written is None or (written.epoch, written.holder) != (epoch, self.holder):
+            return False
+        self.epoch, self._claimed = epoch, time.monotonic()
+        self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
         return True
+
+    def _is_ours(self, record: SupervisorRecord) -> bool:
+        return record.epoch == self.epoch and record.holder == self.holder
 
     def _has_host(self, record: FleetRecord) -> bool:
         """The host of the record's engine; another engine's workers end first."""
@@ -258,7 +301,8 @@ class FleetSupervisor:
         now = time.monotonic()
         for number, seen in ({} if self._host is None else self._host.observe()).items():
             place = self._places[number]
-            place.name = seen.name or place.name
+            if seen.name not in ("", place.name):
+                place.name, place.missing_since = seen.name, None
             if seen.ended is None:
                 continue
             lived, asked = now - place.started, place.ending
@@ -292,6 +336,8 @@ class FleetSupervisor:
         if whole:
             return FleetFacts(min(record.wanted, 1), 0, workers, resting)
         rolling = any(each.restarts < record.restarts for each in workers)
+        if not rolling:
+            self._idle, self._replaced, self._awaited = set(), False, ""
         served = rolling and self._are_all_served(now)
         return FleetFacts(record.wanted, record.restarts, workers, resting, served, self._host.surge)
 
@@ -299,7 +345,19 @@ class FleetSupervisor:
         assert self._host is not None
         if self._host.hosts_whole_fleet or now < self._members_due:
             return
-        self._members = frozenset(read_fleet_members(self._admin, self.topology))
+        try:
+            members = read_fleet_members(self._admin, self.topology)
+        except ClusterError:  # nobody could tell who is missing
+            for each in self._places.values():
+                each.missing_since = None
+            raise
+        if members is None:
+            self._members, self._members_due = frozenset(), now + _MEMBERS_SOON_S
+            return
+        self._members = frozenset(members)
+        for each in self._places.values():
+            missing = each.running and each.name != "" and f"{WORKER_CLIENT_PREFIX}{each.name}" not in self._members
+            each.missing_since = (each.missing_since or now) if missing else None
         names = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
         self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
 
@@ -320,7 +378,21 @@ class FleetSupervisor:
             if report.flow in flows and flows[report.flow].selects(report.topic)
         ]
         there = {each.removeprefix(WORKER_CLIENT_PREFIX) for each in self._owners.values()}
-        return are_partitions_served(reports, there, time.time_ns() // 1_000_000)
+        return not self._is_one_awaited(find_unserved_partitions(reports, there, time.time_ns() // 1_000_000), now)
+
+    def _is_one_awaited(self, unserved: Sequence[PartitionStatus], now: float) -> bool:
+        """Whether the restart waits for one of them. It does not for one that nobody could serve before it began: its
+        source may be down for days, and no worker makes that worse."""
+        now_ms = time.time_ns() // 1_000_000
+        self._idle &= {each.key for each in unserved}
+        if not self._replaced:
+            self._idle |= {each.key for each in unserved if is_in_trouble(each, now_ms)}
+        awaited = sorted(f"{e.flow} {e.topic}-{e.partition} ({e.state})" for e in unserved if e.key not in self._idle)
+        if not self._awaited:
+            self._awaited_since = now
+        more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+        self._awaited = awaited[0] + more if awaited else ""
+        return bool(awaited)
 
     def _is_group_settled(self, now: float) -> bool:
         """Whether all workers of ours share all slots, and have done so for long enough to report them."""
@@ -343,9 +415,27 @@ class FleetSupervisor:
 
     def _end(self, number: int) -> None:
         assert self._host is not None
-        self._places[number].ending = True
+        place = self._places[number]
+        place.ending, place.told = True, time.monotonic()
         self._host.end(number)
         log.info("worker told to end", extra={"place": number})
+
+    def _end_stuck(self) -> None:
+        """Those that do not end as they were told are killed; those that do not work are told to end."""
+        assert self._host is not None
+        now = time.monotonic()
+        for number, place in self._places.items():
+            if not place.running:
+                continue
+            if place.ending and now - place.told > _END_AT_LATEST_S:
+                place.told = now
+                self._trouble = f"worker {number} did not end within {_END_AT_LATEST_S:.0f} s; it is killed"
+                self.say(self._trouble)
+                self._host.kill(number)
+            elif not place.ending and place.missing_since is not None and now - place.missing_since > _MISSING_S:
+                self._trouble = f"worker {number} was no member of the group for {_MISSING_S:.0f} s; it is replaced"
+                self.say(self._trouble)
+                self._end(number)
 
     def _end_all(self) -> None:
         for number, place in self._places.items():
@@ -369,13 +459,24 @@ class FleetSupervisor:
         settled = is_at_size(facts)
         if settled:
             self._trouble = ""
-        ready = known.ready or settled or now - self._claimed > _READY_AT_LATEST_S
+        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed)
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
+        if going_on and self._awaited and now - self._awaited_since > _AWAITED_S:
+            going_on += f"; waiting until {self._awaited} is served"
         wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on)
         if wanted != known:
             self._write(wanted)
+
+    def _is_late_ready(self, facts: FleetFacts, waited_s: float) -> bool:
+        """Whether workers of earlier epochs end although ours are not at their number: not before some of ours serve,
+        or before nothing but a free core is missing, which those before us may have (a full Spark cluster)."""
+        idle = [self._places[each.place] for each in facts.workers if not each.serving]
+        no_core = not facts.surge and not self._trouble and all(each.running for each in self._places.values())
+        if no_core and idle and all(each.name == "" for each in idle):
+            return waited_s > _NO_CORE_S
+        return waited_s > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
 
     def _write(self, record: SupervisorRecord) -> None:
         self._noted = time.monotonic()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,6 +39,7 @@ from plugins.watershed.operators.replication import (
     judge_flow_reports,
 )
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from replicator.worker import fleet_status
 from replicator.worker.fleet_orders import change_fleet
 from replicator.worker.fleet_status import FleetRow
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
@@ -125,6 +128,15 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> dict[str, FleetRow]:
     return found
 
 
+def test_fleets_into_which_nothing_runs_are_not_waited_for(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_status, "read_fleet_rows", lambda *_: list(rows.values()))
+    assert [each["target"] for each in flow_status.read_fleet_states(freeze_plan(file).hash)] == ["cloud", "onprem"]
+    file.write_text(TOPOLOGY.replace("NAME", "orders"))  # without the migration, nothing leads back
+    assert [each["target"] for each in flow_status.read_fleet_states(freeze_plan(file).hash)] == ["cloud"]
+
+
 @pytest.fixture
 def sleepers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Supervisors that only sleep."""
@@ -154,6 +166,27 @@ def test_no_supervisor_is_started_beside_one_of_another_host(
     rows["cloud"] = replace(rows["cloud"], supervisor="elsewhere-1")
     [back] = StartFleetsOperator(task_id="s", plan=freeze_plan(file).hash).execute(CONTEXT)
     assert Path(back).parent.name == "onprem"
+
+
+def test_a_supervisor_is_replaced_when_other_clusters_were_applied_and_by_no_other_change(
+    file: Path, rows: dict[str, FleetRow], sleepers: None
+) -> None:
+    def heal() -> int | None:
+        act(file, "heal", target="cloud")
+        [fleet] = [each for each in list_fleets(freeze_plan(file).read()) if each.target == "cloud"]
+        return DetachedProcess(fleet.folder).pid()
+
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    first = heal()
+    rows["cloud"] = replace(rows["cloud"], supervisor="here")
+    file.write_text(file.read_text().replace("orders.*", "orders*"))
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    assert heal() == first
+    alias = next(line for line in file.read_text().splitlines() if line.strip().startswith("cloud:"))
+    file.write_text(file.read_text().replace(alias, alias.replace('["', '["other.example.com:9092", "')))
+    assert heal() == first  # not applied yet
+    rows["cloud"] = replace(rows["cloud"], plan_hash=freeze_plan(file).hash)
+    assert heal() != first
 
 
 @pytest.mark.parametrize("placement", ["task", "external"])
@@ -212,11 +245,37 @@ def test_what_an_order_comes_to_is_waited_for(
     assert answers == []
 
 
-def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("this", ["--"]))
     task = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud")
     with pytest.raises(AirflowException, match="the supervisor of the fleet into cloud ended with exit code 0"):
         task.execute(CONTEXT)
+
+
+WORKER_OUTLIVES = """
+import os, subprocess, signal, sys
+worker = subprocess.Popen(["sleep", "60"])  # has the pipe, too
+print("worker", worker.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_pipe(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "supervisor_that_dies.py").write_text(WORKER_OUTLIVES)
+    monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_dies", []))
+    task, told = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud"), []
+    monkeypatch.setattr(task.log, "info", lambda _form, line: told.append(line))
+    try:
+        with pytest.raises(AirflowException, match="ended with exit code -9"):
+            task.execute(CONTEXT)
+    finally:
+        [pid] = [int(line.split()[1]) for line in told if line.startswith("worker ")]
+        os.kill(pid, signal.SIGKILL)  # it goes on: nobody has ended it
 
 
 def test_all_partitions_served_is_done() -> None:

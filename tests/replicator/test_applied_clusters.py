@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from clusters.errors import ClusterError, SecretMissing
 from clusters.fleet import FleetRecord
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.apply_fleets import build_fleet_record
+from replicator.worker import applied_clusters
 from replicator.worker.applied_clusters import AppliedClusters, list_login_hosts
 from topology.plan import Plan, PlanCluster, PlanFlow, PlanRegistry, PlanSecurity, seal_plan
 from topology.secret_ref import SecretRef
@@ -103,6 +105,37 @@ def test_a_known_host_is_not_given_other_secrets() -> None:
     clusters.follow(record(CLOSED))
     assert clusters.follow(record(other)) == set()
     assert clusters.follow(record(moved(CLOSED, "a.example:9093"))) == {"a"}  # the same host with the same secrets
+
+
+@pytest.mark.parametrize(
+    ("own", "applied", "why"),
+    [
+        (replace(OPEN, security=PlanSecurity("SSL")), OPEN, "PLAINTEXT instead of SSL"),
+        (CLOSED, replace(CLOSED, security=replace(LOGIN, protocol="SASL_PLAINTEXT")), "SASL_PLAINTEXT instead of"),
+        (
+            replace(OPEN, security=PlanSecurity("SSL", ca=SecretRef("file", "/ca.pem"))),
+            replace(OPEN, security=PlanSecurity("SSL")),
+            "no CA of its own",
+        ),
+        (replace(OPEN, cluster_id="ours"), OPEN, "cluster id unknown instead of ours"),
+        (replace(OPEN, cluster_id="ours"), replace(OPEN, cluster_id="theirs"), "cluster id theirs instead of ours"),
+    ],
+)
+def test_a_control_topic_takes_no_protection_away(
+    own: PlanCluster,
+    applied: PlanCluster,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv(ALLOW_BROKERS, "*")
+    monkeypatch.setattr(applied_clusters, "resolve_connection_settings", lambda cluster: cluster)
+    settings = SimpleNamespace(origin=SimpleNamespace(cluster=own))
+    clusters = AppliedClusters(lambda _alias: settings)  # type: ignore[arg-type, return-value]
+    clusters.follow(record(own))
+    assert clusters.follow(record(applied)) == set()
+    assert clusters.connect("a") is settings
+    assert why in str(caplog.records[-1].reason)  # type: ignore[attr-defined]
 
 
 def test_an_unknown_cluster_with_a_login_says_what_lets_it() -> None:

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from clusters.errors import Unauthorised
+from clusters.fleet import SupervisorRecord
 from clusters.flow_records import FlowRecord
 from clusters.producer_registry import ProducerRecord
 from clusters.settings import ConnectionSettings
@@ -55,6 +56,23 @@ def test_a_record_that_cannot_be_read_is_told_and_the_last_one_counts(desired, c
     ]
     desired._take(key, None, 7)
     assert desired.unreadable == {}
+
+
+def test_a_supervisor_whose_epoch_is_over_does_not_count(desired):
+    def write(epoch, holder, **more):
+        record = SupervisorRecord("shop", "b", epoch, holder, **more)
+        desired._take(record.key, json.dumps(record.to_json()).encode(), 7)
+        return record
+
+    write(3, "first")
+    last = write(4, "second", ready=True)
+    write(3, "first", ready=True)  # it hung, and wakes up
+    write(4, "first")
+    assert list(desired.supervisors.values()) == [last]
+    assert desired.overtaken == {last.key}
+    last = write(4, "second", note="again")
+    assert list(desired.supervisors.values()) == [last]
+    assert desired.overtaken == set()
 
 
 class Electing:

@@ -14,9 +14,9 @@ from replicator.worker.fleet_decisions import (
     FleetFacts,
     HostedWorker,
     StartWorker,
-    are_partitions_served,
     compute_restart_pause,
     decide_fleet_actions,
+    find_unserved_partitions,
     is_at_size,
 )
 from replicator.worker.fleet_orders import FleetOrderRefused, change_fleet
@@ -111,10 +111,12 @@ def test_pauses_grow_and_end_growing() -> None:
 
 def test_partitions_are_served_by_those_that_are_there() -> None:
     report = PartitionStatus("f", "t", "t", 0, "running", worker="a", at_ms=NOW)
-    assert are_partitions_served([report], {"a"}, NOW)
-    assert are_partitions_served([replace(report, state="source_gone")], {"a"}, NOW)  # halted: nobody serves it better
+    assert find_unserved_partitions([report], {"a"}, NOW) == []
+    assert (
+        find_unserved_partitions([replace(report, state="source_gone")], {"a"}, NOW) == []
+    )  # halted: nobody serves it better
     for bad in (replace(report, worker="b"), replace(report, state="starting"), replace(report, at_ms=NOW - 16_000)):
-        assert not are_partitions_served([report, bad], {"a"}, NOW)
+        assert find_unserved_partitions([report, bad], {"a"}, NOW) == [bad]
 
 
 def test_orders_change_a_record_once() -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from clusters.control_topics import SLOT_COUNT
+from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
+from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from replicator.worker import fleet_supervisor
 from replicator.worker.fleet_supervisor import WORKER_CLIENT_PREFIX, FleetSupervisor, WorkerObservation
@@ -20,7 +25,8 @@ FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "
 
 @dataclass
 class Host:
-    """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead."""
+    """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead. idle: they
+    wait for a core, and have no name yet. deaf: those that do not end as they are told."""
 
     world: World
     engine: Any = "process"
@@ -29,6 +35,8 @@ class Host:
     running: dict[int, str] = field(default_factory=dict)
     ended: dict[int, WorkerObservation] = field(default_factory=dict)
     dying: bool = False
+    idle: bool = False
+    deaf: set[int] = field(default_factory=set)
 
     def start(self, place: int, epoch: int) -> None:
         assert place not in self.running
@@ -38,25 +46,36 @@ class Host:
             self.fail(place)
 
     def end(self, place: int) -> None:
-        self.ended[place] = WorkerObservation(self.running.pop(place), "with exit code 0")
+        if place not in self.deaf:
+            self.ended[place] = WorkerObservation(self.running.pop(place), "with exit code 0")
+
+    def kill(self, place: int) -> None:
+        self.deaf.remove(place)
+        self.fail(place)
 
     def fail(self, place: int) -> None:
         self.ended[place] = WorkerObservation(self.running.pop(place), "by SIGKILL", failed=True)
 
     def observe(self) -> Mapping[int, WorkerObservation]:
-        found = {place: WorkerObservation(name) for place, name in self.running.items()} | self.ended
+        names = {place: "" if self.idle else name for place, name in self.running.items()}
+        found = {place: WorkerObservation(name) for place, name in names.items()} | self.ended
         self.ended = {}
         return found
 
 
 @dataclass
 class World:
-    """The target's control topics and groups. leads: whether the lease is ours."""
+    """The target's control topics and groups. leads: whether the lease is ours. unwritable: why nothing can be written.
+    lost: workers that the group does not know."""
 
     fleets: dict[str, FleetRecord] = field(default_factory=dict)
     supervisors: dict[str, SupervisorRecord] = field(default_factory=dict)
     flows: dict[str, Any] = field(default_factory=dict)
+    overtaken: set[str] = field(default_factory=set)
     leads: bool = True
+    unwritable: ClusterError | None = None
+    lost: set[str] = field(default_factory=set)
+    states: dict[int, str] = field(default_factory=dict)  # of partitions, by their numbers
     numbers: Any = field(default_factory=itertools.count)
     hosts: dict[str, Host] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
@@ -68,6 +87,17 @@ class World:
 
     def names(self) -> list[str]:
         return [name for host in self.hosts.values() for name in host.running.values()]
+
+    def members(self) -> set[str]:
+        serving = [name for host in self.hosts.values() if not host.idle for name in host.running.values()]
+        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in serving if name not in self.lost}
+
+    def report(self) -> list[PartitionStatus]:
+        worker = self.names()[0] if self.names() else ""
+        return [
+            PartitionStatus("f", "t", "t", partition, state, worker=worker, at_ms=time.time_ns() // 1_000_000)  # type: ignore[arg-type]
+            for partition, state in self.states.items()
+        ]
 
     def make(self, engine: str) -> Host:
         return self.hosts.setdefault(engine, Host(self, engine))
@@ -83,10 +113,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
     for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
         monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
-    for name in ("_PACE_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
+    for name in ("_PACE_S", "_AWAITED_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
         monkeypatch.setattr(fleet_supervisor, name, 0.0)
 
     def write(_writer: Any, record: SupervisorRecord) -> int:
+        if found.unwritable is not None:
+            raise found.unwritable
+        found.overtaken.discard(record.key)
         found.supervisors[record.key] = record
         return 0
 
@@ -95,11 +128,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         return {slot: names[slot % len(names)] for slot in range(SLOT_COUNT)} if names else {}
 
     monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
-    monkeypatch.setattr(
-        fleet_supervisor, "read_fleet_members", lambda *_: {f"{WORKER_CLIENT_PREFIX}{name}" for name in found.names()}
-    )
+    monkeypatch.setattr(fleet_supervisor, "read_fleet_members", lambda *_: found.members())
     monkeypatch.setattr(fleet_supervisor, "read_slot_owners", owners)
-    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: [])
+    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: found.report())
     monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
     return found
 
@@ -194,6 +225,31 @@ def test_a_restart_replaces_every_worker_and_never_has_fewer(world: World, super
     assert world.supervisors[SUPERVISOR].restarted == 1
 
 
+def test_a_restart_waits_for_partitions_but_not_for_those_that_nobody_could_serve_before(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    flow = SimpleNamespace(topology="shop", state="running", flow=SimpleNamespace(target="b"), selects=bool)
+    world.flows["f"] = flow
+    world.states = {0: "running", 1: "retrying"}  # its source is down
+    steps(supervisor)
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert world.supervisors[SUPERVISOR].restarted == 1
+    world.states = {0: "starting", 1: "retrying"}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=2)
+    before = set(world.names())
+    steps(supervisor, 30)
+    assert before < set(world.names())  # the new one is there, none of the old ones has ended
+    note = "restarting: 1 of 2 workers are new; waiting until f t-0 (starting) is served"
+    assert world.supervisors[SUPERVISOR].note == note
+    world.states[0] = "running"
+    while before & set(world.names()):
+        world.states[1] = "starting" if world.states[1] == "retrying" else "retrying"
+        supervisor.step()
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].restarted == 2
+
+
 def test_another_engine_takes_over_when_the_first_ones_workers_have_ended(
     world: World, supervisor: FleetSupervisor
 ) -> None:
@@ -216,5 +272,102 @@ def test_a_fleet_that_was_never_applied_is_waited_for(world: World, supervisor: 
 
 def test_the_end_takes_all_workers_along(world: World, supervisor: FleetSupervisor) -> None:
     steps(supervisor)
-    supervisor.close()
+    stop = threading.Event()
+    stop.set()
+    supervisor.run(stop)
     assert world.names() == []
+
+
+def test_an_epoch_begins_when_its_record_is_written_and_not_before(world: World, supervisor: FleetSupervisor) -> None:
+    world.unwritable = Unreachable("no answer", alias="b")
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            supervisor.step()
+    assert supervisor.epoch is None
+    assert world.names() == []
+    world.unwritable = None
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].epoch == supervisor.epoch == 1
+    assert world.names() == ["w0.1", "w1.1"]
+
+
+def test_an_epoch_that_stands_nowhere_is_written_again(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    before = world.names()
+    world.supervisors.clear()
+    steps(supervisor)
+    assert world.names() == before
+    assert (world.supervisors[SUPERVISOR].epoch, world.supervisors[SUPERVISOR].ready) == (1, True)
+
+
+def test_who_was_faster_keeps_the_epoch(world: World, supervisor: FleetSupervisor) -> None:
+    """Two begin the same epoch, because one hung between reading and writing: the topic's order decides."""
+    other = SupervisorRecord("shop", "b", 1, "another")
+    world.catch_up = lambda: world.supervisors.update({SUPERVISOR: other})  # type: ignore[method-assign]
+    supervisor.step()
+    assert supervisor.epoch is None
+    assert world.names() == []
+
+
+def test_a_record_that_came_too_late_is_written_over(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    world.overtaken.add(SUPERVISOR)
+    supervisor.step()
+    assert world.overtaken == set()
+
+
+def test_workers_before_us_do_not_end_while_none_of_ours_serves(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_READY_AT_LATEST_S", -1.0)
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    host = world.make("process")
+    host.dying = True
+    steps(supervisor)
+    assert not world.supervisors[SUPERVISOR].ready
+    host.dying, host.idle = False, True
+    steps(supervisor)
+    assert not world.supervisors[SUPERVISOR].ready  # a process needs no free core
+    host.idle = False
+    world.lost = {max(world.names())}
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].ready  # one of two serves
+
+
+@pytest.mark.parametrize("surge", [True, False])
+def test_workers_before_us_end_where_ours_wait_for_nothing_but_their_cores(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch, surge: bool
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    host = world.make("process")
+    host.idle, host.surge = True, surge
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].ready is not surge
+
+
+def test_a_worker_that_does_not_end_is_killed_and_one_that_does_not_work_is_replaced(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_supervisor, "_END_AT_LATEST_S", -1.0)
+    steps(supervisor)
+    host = world.hosts["process"]
+    host.deaf = {0}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert host.deaf == set()
+    assert world.supervisors[SUPERVISOR].restarted == 1
+    assert any("did not end within" in each for each in world.said)
+    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    lost = world.names()[0]
+    world.lost = {lost}
+    steps(supervisor)
+    assert lost not in world.names()
+    assert len(world.names()) == 2
+
+
+def test_leaving_ends_no_worker(world: World, supervisor: FleetSupervisor) -> None:
+    steps(supervisor)
+    left = threading.Event()
+    left.set()
+    supervisor.run(threading.Event(), left)
+    assert len(world.names()) == 2

@@ -184,6 +184,7 @@ _DELIVERY = RecordShape(
         ),
     }
 )
+MOST_WORKERS = 256  # of one fleet; sixteen serve, what is beyond stands by
 _WORKERS = RecordShape(
     {
         "engine": ShapeKey(build_enum_shape("spark", "process"), "Who hosts the workers.", "`spark`"),
@@ -196,7 +197,9 @@ _WORKERS = RecordShape(
         "heal": ShapeKey(
             DURATION_SHAPE, "How often `fleet__<name>` starts a supervisor that has ended, by itself.", "never"
         ),
-        "count": ShapeKey(build_integer_shape(1, 1_000), "How many workers the fleet should have for this flow.", "1"),
+        "count": ShapeKey(
+            build_integer_shape(1, MOST_WORKERS), "How many workers the fleet should have for this flow.", "1"
+        ),
         "near": ShapeKey(build_enum_shape("source", "target"), "On which side they run.", "`target`"),
         "quota": ShapeKey(RATE_SHAPE, "The most bytes a second that the flow copies.", "no bound"),
         "weight": ShapeKey(build_integer_shape(1, 1_000), "Its share where flows compete for one worker.", "1"),

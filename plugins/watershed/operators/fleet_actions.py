@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -17,6 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from plugins.watershed.detached_process import CODE_ROOT
 from plugins.watershed.fleet_supervisors import (
     Fleet,
+    find_applied_plan,
     list_fleets,
     order_fleet_of,
     read_rows_of,
@@ -34,6 +37,8 @@ FleetAction = Literal["heal", "status", "start", "scale", "restart", "stop"]
 ALL_FLEETS: Final = "all"
 _UNWATCHED: Final = ("heal", "status")  # nobody waits for what comes of them
 _END_S: Final = 60.0  # for a supervisor to end its workers
+_LOOK_S: Final = 1.0  # how often a silent supervisor is looked after
+_MOST_TOLD: Final = 1 << 16  # bytes: what a pipe holds
 
 
 class FleetActionOperator(BaseOperator):
@@ -147,7 +152,8 @@ class FleetsSized(BaseTrigger):
 
 
 class SuperviseFleetOperator(BaseOperator):
-    """Supervise one fleet inside this task, for ever (`placement: task`). A retry goes on where it was.
+    """Supervise one fleet inside this task, for ever (`placement: task`). A retry goes on where it was, with the plan
+    that was applied last.
 
     The supervisor ends with the task's process; its workers go on until the next supervisor has its own ready.
     """
@@ -158,25 +164,24 @@ class SuperviseFleetOperator(BaseOperator):
         super().__init__(**kwargs)
         self.plan = plan
         self.target = target
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def execute(self, context: Any) -> None:
         """Fails, so that it is tried again, when the supervisor has ended."""
         frozen = find_frozen_plan(self.plan)
         [fleet] = choose_fleets(list_fleets(frozen.read()), self.target)
-        module, arguments = fleet.program(frozen.topology)
+        with report_cluster_errors():  # the run began with an earlier plan, maybe weeks ago
+            [row] = read_rows_of(frozen.read(), self.target)
+        module, arguments = fleet.program((find_applied_plan(fleet, row.plan_hash) or frozen).topology)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--end-with-parent"],
             env={**fleet.build_environment(), "PYTHONPATH": str(CODE_ROOT), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
         )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.log.info("%s", escape_control_lines(line.rstrip("\n")))
+        for line in _read_lines(self._process):
+            self.log.info("%s", escape_control_lines(line))
         code = self._process.wait()
         raise AirflowException(f"the supervisor of the fleet into {self.target} ended with exit code {code}")
 
@@ -188,6 +193,21 @@ class SuperviseFleetOperator(BaseOperator):
                 self._process.wait(_END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+
+
+def _read_lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What it prints, until it has ended. Its workers hold the same pipe and go on without it: no end of file tells."""
+    assert process.stdout is not None
+    pipe, rest, ended = process.stdout.fileno(), b"", False
+    while not ended:
+        ended = process.poll() is not None
+        if select.select([pipe], [], [], 0 if ended else _LOOK_S)[0]:
+            told = os.read(pipe, _MOST_TOLD)
+            ended = ended or not told
+            *lines, rest = (rest + told).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+    if rest:
+        yield rest.decode(errors="replace")
 
 
 def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:

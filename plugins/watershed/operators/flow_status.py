@@ -55,13 +55,19 @@ def read_newest_reports(plan: str) -> list[dict[str, Any]]:
 
 
 def read_fleet_states(plan: str) -> list[dict[str, Any]]:
-    """The plan's fleets: target, whether they are what they should be, and one line for people. waits: somebody else
-    than Airflow has to start workers; the line says which."""
+    """The plan's fleets that have to be there: target, whether they are what they should be, and one line for people.
+    waits: somebody else than Airflow has to start workers; the line says which."""
     from clusters.settings import resolve_connection_settings
+    from replicator.apply_fleets import list_served_flows
     from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
     compiled = find_frozen_plan(plan).read()
-    rows = read_fleet_rows(compiled, lambda alias: resolve_connection_settings(compiled.cluster(alias)))
+    served = {flow.target for flow in list_served_flows(compiled)}
+    rows = [
+        row
+        for row in read_fleet_rows(compiled, lambda alias: resolve_connection_settings(compiled.cluster(alias)))
+        if row.target in served
+    ]
     waiting = {row.target: row.placement == "external" and row.present < row.wanted for row in rows}
     return [
         {

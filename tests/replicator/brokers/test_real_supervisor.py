@@ -285,4 +285,4 @@ def supervisors(scene: Scene) -> set[str]:
     from clusters.fleet import build_lease_group_id
 
     with Admin(scene.settings["cloud"]) as admin:
-        return set(admin.group_assignment(build_lease_group_id(scene.name, "cloud")))
+        return set(admin.group_assignment(build_lease_group_id(scene.name, "cloud")) or ())

@@ -46,6 +46,7 @@ _ORDERS: dict[str, tuple[tuple[Literal["stop", "start"], ApplicationRole], ...]]
     "start_consumers": (("start", "consumer"),),
     "start_consumers_there": (("start", "consumer"),),
     "switch_producers": (("start", "producer"),),
+    "start_halted": (("start", "consumer"),),  # of a rollback: those of them that the migration had not moved
 }
 
 

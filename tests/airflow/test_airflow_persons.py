@@ -285,3 +285,21 @@ def test_halted_consumers_of_a_rollback_are_asked_about_one_by_one(personal: Wor
     assert task.list_requests(context(row.task), first) == [first]
     assert task.describe_no(context(row.task)) == person_steps.STOPS_HERE
     assert task.retries == 8
+
+
+def test_one_question_waits_as_long_as_its_slowest_application(personal: World) -> None:
+    migration = OF_GROUP.migration
+    assert migration is not None
+    applications = {
+        PRODUCER: PlanApplication(person="call ann", timeout_ms=120_000),
+        "ledger": PlanApplication(person="call bob", timeout_ms=600_000),
+    }
+    wave = replace(migration.waves[0], producers=(PRODUCER, "ledger"))
+    changed = replace(migration, applications=migration.applications | applications, waves=(wave,))
+    personal.plan = replace(OF_GROUP, migration=changed)  # type: ignore[attr-defined]
+    up_to(FENCE)
+    task = asked(FENCE)
+    assert task.subject == f"Stop {PRODUCER}, ledger at onprem"
+    assert "call bob" in task.body
+    assert "no answer in 10 min" in task.body
+    assert task.response_timeout.total_seconds() == 600

@@ -59,7 +59,7 @@ class PersonQuestion(HITLOperator):
                 raise AirflowException(f"the next question is asked in the next try: {needed.request.task}") from None
             requests = self.list_requests(context, needed.request)
             self.subject, self.body = render_person_question(requests, self.describe_no(context))
-            self.response_timeout = timedelta(milliseconds=needed.request.timeout_ms)
+            self.response_timeout = timedelta(milliseconds=max(each.timeout_ms for each in requests))
             super().execute(context)
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
@@ -132,14 +132,17 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
         """Every application that a person moves in this step."""
+        from topology.application_controls import UNDECLARED_APPLICATION
+
         plan = find_frozen_plan(self.plan).read()
         assert plan.migration is not None
         declared = plan.migration.applications
         others = []
         for each in self._expected(self.order(context)):
             if each.name != first.name and each.verb == first.verb:
-                words = (declared[each.name].person or "") if each.name in declared else ""
-                others.append(replace(first, name=each.name, role=each.role, words=words))
+                app = declared.get(each.name, UNDECLARED_APPLICATION)
+                own = {"words": app.person or "", "timeout_ms": app.bound_ms}
+                others.append(replace(first, name=each.name, role=each.role, **own))
         return [first, *others]
 
     def describe_no(self, context: Any) -> str:

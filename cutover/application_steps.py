@@ -46,6 +46,7 @@ _ORDERS: dict[str, tuple[tuple[Literal["stop", "start"], ApplicationRole], ...]]
     "start_consumers": (("start", "consumer"),),
     "start_consumers_there": (("start", "consumer"),),
     "switch_producers": (("start", "producer"),),
+    "start_halted": (("start", "consumer"),),  # of a rollback: those of them that the migration had not moved
 }
 
 
@@ -96,16 +97,19 @@ def tell_to_stop(
     name: str, role: ApplicationRole, side: ClusterSide, policy: WavePolicy
 ) -> ActionGenerator[ObservedApplication]:
     """Tells the application to stop, and waits until it says that it has. Raises Refused where it could not be told, or
-    is late; an application that says that it still runs is returned."""
+    is late; an application that says that it still runs is returned. One that is `starting` has not
+    stopped, and is waited for as well."""
     told = StopApplication(name, role, side)
     seen = yield from perform_action(told, ObservedApplication, policy)
-    return (yield from _follow(told, "stopped", policy)) if seen.state == "stopping" else seen
+    return (yield from _follow(told, "stopped", policy)) if seen.state in ("stopping", "starting") else seen
 
 
 def require_stopped(seen: ObservedApplication, role: ApplicationRole) -> None:
-    """Raises Refused for an application that still runs."""
+    """Raises Refused for an application that does not say that it is stopped, and can say it."""
     if seen.state == "running":
         raise Refused(f"{role} {seen.name} was told to stop and still runs at {seen.cluster}")
+    if seen.state not in ("stopped", "unknown"):
+        raise Refused(f"{role} {seen.name} was told to stop and is {seen.state}")
 
 
 def stop_application(
@@ -121,11 +125,12 @@ def start_application_there(
     context: RunContext, name: str, role: ApplicationRole, side: ClusterSide, *, wait: bool = True
 ) -> ActionGenerator[str]:
     """Tells the application to start there, and waits until it says that it runs. Returns the cluster's alias. wait
-    False: it is enough that it was told. Raises Refused."""
+    False: it is enough that it was told, except where Airflow does it: there the order may be one that has yet to be
+    given, because a run that stops the application is under way. Raises Refused."""
     alias = context.flow.source if side == "source" else context.flow.target
     told = StartApplication(name, role, side, context.find_former(name))
     seen = yield from perform_action(told, ObservedApplication, context.policy)
-    if seen.state == "starting" and wait:
+    if seen.state == "starting" and (wait or seen.by == "airflow"):
         seen = yield from _follow(told, "running", context.policy)
     elif seen.state == "starting":
         yield ReportMessage(

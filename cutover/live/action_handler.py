@@ -237,6 +237,7 @@ class LiveActionHandler:
     def _order(self, action: StopApplication | StartApplication) -> ApplicationOrder:
         settings = self.settings[action.side]
         verb: ApplicationVerb = "stop" if isinstance(action, StopApplication) else "start"
+        other = "start" if verb == "stop" else "stop"
         return ApplicationOrder(
             verb,
             action.name,
@@ -246,6 +247,7 @@ class LiveActionHandler:
             tuple(settings.bootstrap),
             f"{verb}/{action.side}/{action.name}",
             action.former if isinstance(action, StartApplication) else {},
+            tuple((each.alias, f"{other}/{side}/{action.name}") for side, each in self.settings.items()),
         )
 
     def _state_seen(self, name: str, state: ApplicationState) -> ObservedApplication:

@@ -62,6 +62,15 @@ class AirflowRest:
             return whole if whole in BAD_RUN_STATES else state
         return state
 
+    def has_run(self, target: str, run: str) -> bool:
+        """Whether there is a run with this id."""
+        base = f"/dags/{_quoted(split_dag_task(target)[0])}/dagRuns/{_quoted(run)}"
+        return self._json("GET", base, None, fine=(404,)).get("state") is not None
+
+    def is_under_way(self, target: str, run: str) -> bool:
+        """Whether the run, or its task, has yet to end; not, where there is no such run."""
+        return self.has_run(target, run) and self.read_state(target, run) not in GOOD_RUN_STATES | BAD_RUN_STATES
+
     def _settings(self) -> tuple[str, str]:
         """(address of the REST API, credentials). Raises AirflowRefused, SecretMissing."""
         url, where = self.environ.get(_URL, "").rstrip("/"), self.environ.get(_CREDENTIALS, "")

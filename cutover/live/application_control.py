@@ -65,7 +65,9 @@ class DeclaredApplications:
         return self._adapter(order.name).follow(self._keyed(order))
 
     def _keyed(self, order: ApplicationOrder) -> ApplicationOrder:
-        return replace(order, key=f"{self.prefix()}{order.key}")
+        prefix = self.prefix()
+        opposites = tuple((alias, f"{prefix}{key}") for alias, key in order.opposites)
+        return replace(order, key=f"{prefix}{order.key}", opposites=opposites)
 
     def _adapter(self, name: str) -> ApplicationAdapter:
         if name not in self._adapters:

@@ -20,12 +20,19 @@ from cutover.observations import ActionFailed, Observation, ObservedApplication
 from cutover.run_plan import plan_migration
 from plugins.watershed.operators import person_steps
 from plugins.watershed.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
-from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, list_stage_tasks, needs_person
+from plugins.watershed.steps.migration_dag_tasks import (
+    AS_DECLARED,
+    StepTask,
+    list_stage_tasks,
+    needs_person,
+    preview_run_plan,
+)
 from plugins.watershed.steps.step_driver import ConfirmationNeeded
 from tests.airflow import test_airflow_cutover as tasks
 from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
 from tests.airflow.test_airflow_cutover import world as world  # the fixture
 from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_plan
+from tests.cutover.world_back import back_plan
 from topology.application_controls import PlanApplication
 
 PERSONAL = {"persons": frozenset({PRODUCER})}
@@ -39,6 +46,11 @@ PLAN = replace(
         | {PRODUCER: PlanApplication(person="call ann <b>", timeout_ms=120_000)},
     ),
 )
+assert PLAN.migration is not None
+OF_GROUP = replace(
+    PLAN,
+    migration=replace(PLAN.migration, applications=a_plan().migration.applications | {GROUP: PlanApplication()}),  # type: ignore[union-attr]
+)
 RUN_PLAN = plan_migration(PLAN, None, replace(POLICY, **PERSONAL))
 ROWS = {row.task: row for row in list_stage_tasks(RUN_PLAN)}
 FENCE, SWITCH = (
@@ -48,31 +60,33 @@ FENCE, SWITCH = (
 
 @pytest.fixture
 def personal(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """The producer is moved by whoever answers the tasks' questions, and really is when that says so."""
-    world.policy = PERSONAL  # type: ignore[attr-defined]
-    monkeypatch.setattr(person_steps, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: PLAN))
+    """The applications of `persons`, at first the producer, are moved by whoever answers the tasks' questions, and
+    really are when that says so."""
+    world.policy, world.plan = PERSONAL, PLAN  # type: ignore[attr-defined]
+    monkeypatch.setattr(person_steps, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: world.plan))  # type: ignore[attr-defined]
 
     def hook(action: Action) -> Observation | None:
         at = int(world.now * 1000)
-        if getattr(action, "name", "") != PRODUCER or not isinstance(
-            action, ReadApplication | StopApplication | StartApplication
-        ):
+        if not isinstance(action, ReadApplication | StopApplication | StartApplication):
+            return None
+        name = action.name
+        if name not in world.policy["persons"]:  # type: ignore[attr-defined]
             return None
         if isinstance(action, ReadApplication):
-            return ObservedApplication(at, PRODUCER, "unknown", None, "person")
+            return ObservedApplication(at, name, "unknown", None, "person")
         told = DeclaredApplications(
-            PLAN.migration.applications,  # type: ignore[union-attr]
+            world.plan.migration.applications,  # type: ignore[attr-defined]
             ask=world.ask,  # type: ignore[attr-defined]
             find_confirmation=lambda order: find_journaled_confirmation(journal(world), order),
         )
         verb: Any = "stop" if isinstance(action, StopApplication) else "start"
         alias = {"source": "onprem", "target": "cloud"}[action.side]
         try:
-            seen = told.tell(ApplicationOrder(verb, PRODUCER, action.role, action.side, alias, ("b:1",), "k"))
+            seen = told.tell(ApplicationOrder(verb, name, action.role, action.side, alias, ("b:1",), "k"))
         except ApplicationControlFailed as error:
             return ActionFailed(at, str(error), error.transient)
-        world.apps[PRODUCER].running, world.apps[PRODUCER].side = verb == "start", action.side
-        return ObservedApplication(at, PRODUCER, seen.state, seen.cluster, seen.by, seen.text)
+        world.apps[name].running, world.apps[name].side = verb == "start", action.side
+        return ObservedApplication(at, name, seen.state, seen.cluster, seen.by, seen.text)
 
     world.hook = hook
     return world
@@ -84,13 +98,13 @@ def journal(world: World) -> Any:
     return Journal(world.log, "shop", "reader").refresh().run(JOURNAL_RUN)  # type: ignore[attr-defined]
 
 
-def person_task(name: str) -> CutoverPersonOperator:
-    told: Any = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED}
-    return CutoverPersonOperator(row=ROWS[name], approval="auto", **told)
+def person_task(name: str, row: StepTask | None = None, kind: str = "migrate") -> CutoverPersonOperator:
+    told: Any = {"kind": kind, "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED}
+    return CutoverPersonOperator(row=row or ROWS[name], approval="auto", **told)
 
 
-def asked(name: str) -> CutoverPersonOperator:
-    task = person_task(name)
+def asked(name: str, row: StepTask | None = None) -> CutoverPersonOperator:
+    task = person_task(name, row)
     with pytest.raises(TaskAwaitingInput):
         task.execute(context(name))
     return task
@@ -135,6 +149,7 @@ def test_a_person_moves_an_application(personal: World) -> None:
     assert task.subject == f"Stop {PRODUCER} at onprem"
     assert "every instance of it" in task.body
     assert "call ann \\<b\\>" in task.body
+    assert "or no answer in 2 min, takes back what the wave did." in task.body
     assert task.response_timeout.total_seconds() == 120
     assert personal.apps[PRODUCER].running
     answered(task, FENCE)
@@ -145,6 +160,7 @@ def test_a_person_moves_an_application(personal: World) -> None:
 
     task = asked(SWITCH)
     assert task.subject == f"Start {PRODUCER} at cloud"
+    assert "stops the run here: nothing is switched back" in task.body  # behind the point of no return
     answered(task, SWITCH)
     for name in list(ROWS)[list(ROWS).index(SWITCH) + 1 :]:
         perform(ROWS[name])
@@ -190,6 +206,7 @@ def test_what_a_person_stopped_is_started_again_by_a_person_whom_the_rollback_as
     with pytest.raises(TaskAwaitingInput):
         back.execute(context("take_back"))
     assert back.subject == f"Start {PRODUCER} at onprem"
+    assert "leaves this rollback open" in back.body
     answered(back, "take_back")
     tasks.assert_back(personal)
     assert journal(personal)[-1].observation["state"] == "rolled_back"
@@ -213,11 +230,76 @@ def test_an_answer_counts_for_what_was_asked_and_for_nothing_else() -> None:
     task.given = PersonAnswer("done", "ops")
     ask = task.choose_asker(("b",))
 
-    def request(verb: Any, name: str) -> PersonRequest:
-        return PersonRequest(verb, name, "producer", "onprem", ("b:1",), "", 60_000)
+    def request(verb: Any, name: str, alias: str = "onprem") -> PersonRequest:
+        return PersonRequest(verb, name, "producer", alias, ("b:1",), "", 60_000)
 
     assert ask(request("stop", "a")).word == "done"
     assert ask(request("stop", "b")).word == "done"
-    for verb, name in (("stop", "c"), ("start", "a"), ("start", "b")):
+    for other in (request("stop", "c"), request("start", "a"), request("start", "b"), request("stop", "a", "cloud")):
         with pytest.raises(ConfirmationNeeded):
-            ask(request(verb, name))
+            ask(other)
+
+
+def test_a_consumer_that_was_moved_is_stopped_there_and_then_started_here(personal: World) -> None:
+    """Two questions, two answers: `stopped at cloud` said nothing of `started at onprem`."""
+    personal.policy, personal.plan = {"persons": frozenset({GROUP})}, OF_GROUP  # type: ignore[attr-defined]
+    personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
+    run_plan = plan_migration(OF_GROUP, None, replace(POLICY, persons=frozenset({GROUP})))
+    rows = list_stage_tasks(run_plan)
+
+    def perform_all() -> None:
+        for row in rows:
+            if any(needs_person(run_plan, step) for step in row.steps):
+                answered(asked(row.task, row), row.task)
+            else:
+                perform(row)
+
+    with pytest.raises(AirflowFailException, match="the task take_back asks"):
+        perform_all()
+    told: Any = {"kind": "migrate", "wave": "all", "plan": "sha256:1", "strategy": AS_DECLARED}
+    first, second = PersonTakeBackOperator(**told), PersonTakeBackOperator(**told)
+    with pytest.raises(TaskAwaitingInput):
+        first.execute(context("take_back"))
+    assert first.subject == f"Stop {GROUP} at cloud"
+    with pytest.raises(AirflowException, match="the next question is asked in the next try"):
+        answered(first, "take_back")
+    assert not personal.apps[GROUP].running
+    with pytest.raises(TaskAwaitingInput):
+        second.execute(context("take_back"))
+    assert second.subject == f"Start {GROUP} at onprem"
+    answered(second, "take_back")
+    tasks.assert_back(personal)
+    assert journal(personal)[-1].observation["state"] == "rolled_back"
+
+
+def test_halted_consumers_of_a_rollback_are_asked_about_one_by_one(personal: World) -> None:
+    """Which they are only the journal knows; behind the point of no return no task could ask at all."""
+    migration = replace(OF_GROUP.migration, waves=back_plan().migration.waves)  # type: ignore[type-var, union-attr]
+    personal.plan = replace(OF_GROUP, migration=migration)  # type: ignore[attr-defined]
+    run_plan = preview_run_plan(personal.plan, "rollback", "all")  # type: ignore[attr-defined]
+    row = next(row for row in list_stage_tasks(run_plan) if "start_halted" in row.steps)
+    assert row.steps[0] == "start_halted"
+    assert needs_person(run_plan, "start_halted")
+    task = person_task(row.task, row, "rollback")
+    first = PersonRequest("start", "other", "consumer", "onprem", ("b:1",), "", 60_000)
+    assert task.list_requests(context(row.task), first) == [first]
+    assert task.describe_no(context(row.task)) == person_steps.STOPS_HERE
+    assert task.retries == 8
+
+
+def test_one_question_waits_as_long_as_its_slowest_application(personal: World) -> None:
+    migration = OF_GROUP.migration
+    assert migration is not None
+    applications = {
+        PRODUCER: PlanApplication(person="call ann", timeout_ms=120_000),
+        "ledger": PlanApplication(person="call bob", timeout_ms=600_000),
+    }
+    wave = replace(migration.waves[0], producers=(PRODUCER, "ledger"))
+    changed = replace(migration, applications=migration.applications | applications, waves=(wave,))
+    personal.plan = replace(OF_GROUP, migration=changed)  # type: ignore[attr-defined]
+    up_to(FENCE)
+    task = asked(FENCE)
+    assert task.subject == f"Stop {PRODUCER}, ledger at onprem"
+    assert "call bob" in task.body
+    assert "no answer in 10 min" in task.body
+    assert task.response_timeout.total_seconds() == 600

@@ -29,7 +29,7 @@ START = replace(STOP, verb="start", side="target", alias="cloud", key="start/tar
 
 
 def test_a_run_is_triggered_once_and_followed(airflow: Airflow) -> None:
-    airflow.states = ["queued", "running", "success"]
+    airflow.states = ["queued", *["running"] * 3, "success"]  # a look whether it is there, and one how far it is
     told = applications(airflow)
     assert told.look("stats").state == "unknown"
     assert told.tell(STOP).state == "stopping"
@@ -87,3 +87,34 @@ def test_preflight_finds_what_could_not_run(airflow: Airflow) -> None:
         applications(airflow, "absent").look("stats")
     with pytest.raises(ApplicationControlFailed, match="neither `dag_id` nor `dag_id/task_id`"):
         applications(airflow, "warm_caches/../x").look("stats")
+
+
+def test_a_start_waits_for_the_run_that_stops_it(airflow: Airflow) -> None:
+    """A stop that was late was overtaken by the start that takes it back, and stood still behind it."""
+    told = applications(airflow)
+    back = replace(START, side="source", alias="onprem", key="start/source/stats", opposites=(
+        ("onprem", "stop/source/stats"), ("cloud", "stop/target/stats"),
+    ))  # fmt: skip
+    airflow.states = ["running"]
+    assert told.tell(STOP).state == "stopping"
+    seen = told.tell(back)
+    assert seen.state == "starting"
+    assert "waits for the end of warm_caches, run watershed.stop.stats.onprem." in seen.text
+    assert told.follow(back).state == "starting"
+    assert len(airflow.runs) == 1
+    airflow.states = ["success"]
+    assert told.follow(back) == replace(seen, state="running", cluster="onprem", text=told.follow(back).text)
+    assert [run.split(".")[1] for run in airflow.runs] == ["stop", "start"]
+
+
+def test_a_stop_waits_for_the_run_that_starts_it(airflow: Airflow) -> None:
+    told = applications(airflow)
+    airflow.states = ["running"]
+    told.tell(START)
+    stop = replace(STOP, side="target", alias="cloud", opposites=(("cloud", START.key),))
+    assert told.tell(stop).state == "stopping"
+    assert len(airflow.runs) == 1
+    airflow.states = ["failed"]  # ended, too
+    with pytest.raises(ApplicationControlFailed, match="failed"):
+        told.follow(stop)
+    assert len(airflow.runs) == 2

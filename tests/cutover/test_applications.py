@@ -232,6 +232,20 @@ def test_a_token_is_sent_and_never_told(switch: tuple[type[Switch], HttpApplicat
     assert not failed.value.transient
 
 
+@pytest.mark.parametrize("token", ["s3cret\nX-Other: 1", "s3cret\u2013more", "s3cret\x00"])
+def test_a_token_that_no_header_can_carry_is_not_quoted(
+    switch: tuple[type[Switch], HttpApplication], token: str
+) -> None:
+    handler, told = switch
+    proof = HttpAuthentication(bearer=HERE)
+    broken = replace(told, authentication=proof, environ=SECRETS | {HERE.name: token})
+    with pytest.raises(ApplicationControlFailed, match=r"billing\.authentication\.bearer has line breaks") as failed:
+        broken.read()
+    assert "s3cret" not in str(failed.value)
+    assert not failed.value.transient
+    assert handler.calls == []
+
+
 def test_a_signature_covers_time_and_body(switch: tuple[type[Switch], HttpApplication]) -> None:
     handler, told = switch
     signed = replace(told, authentication=HttpAuthentication(hmac=HERE), environ=SECRETS, wall=lambda: 1_700_000_000.4)

@@ -214,3 +214,50 @@ def test_a_connection_as_an_address() -> None:
     assert parse_connection_extra("kubernetes://?__extra__=%7B%22kube_config_path%22%3A%22/k%22%7D") == {
         "kube_config_path": "/k"
     }
+
+
+def test_a_start_that_ended_between_two_patches_is_taken_back(api: ApiServer) -> None:
+    """Two workloads had different servers then, and every further order was refused for that."""
+    api.add("statefulset/ledger", 2, {"KAFKA": "o2:9092,old:9092"})
+    told = applications(api, replace(ENV, workloads=("deployment/checkout", "statefulset/ledger")))
+    former = told.look("checkout").former
+    told.tell(order("stop", "onprem"))
+    api.refuse[f"{APPS}/statefulsets/ledger"] = (500, "etcd is away")
+    with pytest.raises(ApplicationControlFailed, match="etcd is away"):
+        told.tell(order("start", "cloud", former))
+    api.refuse.clear()
+    api.workloads["deployment/checkout"]["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = "c1:9092"
+    with pytest.raises(ApplicationControlFailed, match="different values"):  # no migration begins so
+        told.look("checkout")
+    assert told.tell(order("stop", "cloud")).state == "stopped"
+    assert told.follow(order("stop", "cloud")).cluster is None
+    seen = told.tell(order("start", "onprem", former))
+    assert (seen.state, seen.cluster) == ("running", "onprem")
+    for workload, replicas in (("deployment/checkout", 3), ("statefulset/ledger", 2)):
+        assert (api.replicas(workload), api.variable(workload, "KAFKA")) == (replicas, "o2:9092,old:9092")
+
+
+def test_workloads_whose_pods_would_keep_the_old_template_are_refused(api: ApiServer) -> None:
+    api.add("statefulset/ledger", 2, {"KAFKA": "o2:9092"})
+    ledger = replace(ENV, workloads=("statefulset/ledger",))
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    api.workloads["statefulset/ledger"]["spec"]["updateStrategy"] = rolling
+    with pytest.raises(ApplicationControlFailed, match=r"ledger: `partition` of its rolling update is 1; make it 0"):
+        applications(api, ledger).look("checkout")
+    api.workloads["deployment/checkout"]["spec"]["paused"] = True
+    with pytest.raises(ApplicationControlFailed, match=r"checkout: its rollout is paused \(`spec\.paused`\)") as failed:
+        applications(api).look("checkout")
+    assert not failed.value.transient
+    api.config_maps["kafka"] = {"metadata": {"name": "kafka"}, "data": {"servers": "o1:9092"}}
+    by_map = replace(ENV, env=None, config_map="kafka", key="servers")
+    assert applications(api, by_map).look("checkout").state == "running"  # pods read it whatever template they have
+
+
+def test_it_is_stopped_when_its_controller_has_seen_that(api: ApiServer) -> None:
+    told = applications(api)
+    told.tell(order("stop", "onprem"))
+    api.workloads["deployment/checkout"]["metadata"]["generation"] += 1
+    seen = told.follow(order("stop", "onprem"))
+    assert (seen.state, seen.text) == ("stopping", "its controller has not seen the end of deployment/checkout")
+    api.reconcile()
+    assert told.follow(order("stop", "onprem")).state == "stopped"

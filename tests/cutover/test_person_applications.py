@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cutover.actions import Action, ReadApplication, StartApplication, StopApplication
-from cutover.application_steps import list_expected_orders, order_starts, order_stops
+from cutover.application_steps import list_expected_orders, order_starts, order_stops, require_stopped
+from cutover.errors import Refused
 from cutover.journal.hash_chain import Journal, JournalEntry
 from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
 from cutover.live.applications.application_adapter import (
@@ -242,3 +243,43 @@ def test_a_pod_that_does_not_terminate_ends_the_run_and_everything_is_taken_back
     assert "pod x is terminating (waited 20 s)" in result.reason
     assert told == [former]  # scaled back, and nobody waits for pods that come
     assert (world.apps[GROUP].side, world.apps[GROUP].running) == ("source", True)
+
+
+def test_what_airflow_starts_again_is_waited_for() -> None:
+    """The order may have to wait for the run that stops it, and would never be given."""
+    world, log = World(), FakeLog()
+    slow_application(world, GROUP, 4, {})
+    slow = world.hook
+
+    def by_airflow(action: Action) -> Observation | None:
+        seen = slow(action)
+        return replace(seen, by="airflow") if isinstance(seen, ObservedApplication) else seen
+
+    world.hook = by_airflow
+
+    def prove(wanted: Any) -> Any:
+        return replace(world.prove(wanted), verdict="different", unproven=1) if wanted.final else world.prove(wanted)
+
+    result = a_migration(world, log, prove=prove).run()
+    assert result.state == "rolled_back"
+    assert (world.apps[GROUP].side, world.apps[GROUP].running) == ("source", True)
+
+
+def test_an_application_that_answers_a_stop_with_starting_has_not_stopped() -> None:
+    world, log = World(), FakeLog()
+
+    def hook(action: Action) -> Observation | None:
+        at = int(world.now * 1000)
+        if isinstance(action, StopApplication) and action.name == PRODUCER:
+            return ObservedApplication(at, PRODUCER, "starting", None, "endpoint")
+        if isinstance(action, ReadApplication) and action.name == PRODUCER and action.told is not None:
+            return ObservedApplication(at, PRODUCER, "starting", None, "endpoint")
+        return None
+
+    world.hook = hook
+    result = a_migration(world, log, policy=replace(POLICY, application_ms={PRODUCER: 20_000})).run()
+    assert (result.state, result.step) == ("rolled_back", "fence_producers")
+    assert "was told to stop and is starting (waited 20 s)" in result.reason
+    seen = ObservedApplication(0, PRODUCER, "stopping", None, "endpoint")
+    with pytest.raises(Refused, match="was told to stop and is stopping"):
+        require_stopped(seen, "producer")

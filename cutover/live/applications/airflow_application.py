@@ -1,5 +1,8 @@
 """An application that DAGs stop and start: a run is triggered, and waited for. The run gets the order in its `conf`
-under `watershed`; its id follows from the order's key, so an order that is repeated finds the run of the first."""
+under `watershed`; its id follows from the order's key, so an order that is repeated finds the run of the first.
+
+No order overtakes another: one is not triggered before the runs of this migration with the other verb have ended.
+"""
 
 from __future__ import annotations
 
@@ -47,20 +50,37 @@ class AirflowApplication:
         return ApplicationState(UNKNOWN, None, "airflow")
 
     def tell(self, order: ApplicationOrder) -> ApplicationState:
-        """Triggers the run of this order, and says how far it is."""
+        """Triggers the run of this order, and says how far it is. Under way, too, while an opposite one has to end."""
         try:
+            earlier = self._find_opposite(order)
+            if earlier is not None:
+                return self._describe_under_way(order, f"waits for the end of {earlier}")
             self.rest.trigger(self._target(order), self._run(order), order.to_json())
+            return self._read_run(order)
         except (NoHttpAnswer, AirflowRefused, SecretMissing) as error:
             raise self._fail(error) from None
-        return self.follow(order)
 
     def follow(self, order: ApplicationOrder) -> ApplicationState:
-        """How far the run of this order is."""
-        target, run = self._target(order), self._run(order)
+        """How far the run of this order is; triggers it, if it had to wait."""
         try:
-            state = self.rest.read_state(target, run)
+            if self.rest.has_run(self._target(order), self._run(order)):
+                return self._read_run(order)
         except (NoHttpAnswer, AirflowRefused, SecretMissing) as error:
             raise self._fail(error) from None
+        return self.tell(order)
+
+    def _find_opposite(self, order: ApplicationOrder) -> str | None:
+        """A run of this migration with the other verb that has not ended."""
+        verb, target = ("start", self.control.start) if order.verb == "stop" else ("stop", self.control.stop)
+        for alias, key in order.opposites:
+            run = build_dag_run_id(f"{verb}.{order.name}.{alias}", key)
+            if self.rest.is_under_way(target, run):
+                return f"{target}, run {run}"
+        return None
+
+    def _read_run(self, order: ApplicationOrder) -> ApplicationState:
+        target, run = self._target(order), self._run(order)
+        state = self.rest.read_state(target, run)
         text = f"{target}, run {run}: {state}"
         if state in BAD_RUN_STATES:
             raise ApplicationControlFailed(
@@ -70,6 +90,9 @@ class AirflowApplication:
         if state in GOOD_RUN_STATES:
             stops = order.verb == "stop"
             return ApplicationState(STOPPED if stops else RUNNING, None if stops else order.alias, "airflow", text)
+        return self._describe_under_way(order, text)
+
+    def _describe_under_way(self, order: ApplicationOrder, text: str) -> ApplicationState:
         return ApplicationState(STOPPING if order.verb == "stop" else STARTING, None, "airflow", text)
 
     def _target(self, order: ApplicationOrder) -> str:

@@ -47,7 +47,8 @@ class ApplicationState:
 class ApplicationOrder:
     """Stop or start this application at this cluster. side: of the run, `source` is where it found the application.
     bootstrap: `host:port` each. key: the same however often the order is given for one purpose in one run. former:
-    `ApplicationState.former` when the run began."""
+    `ApplicationState.former` when the run began. opposites: (alias, key) of the orders with the other verb that this
+    run may have given: a stop that is still under way would end behind a start."""
 
     verb: ApplicationVerb
     name: str
@@ -57,6 +58,7 @@ class ApplicationOrder:
     bootstrap: tuple[str, ...]
     key: str
     former: dict[str, Any] = field(default_factory=dict)
+    opposites: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, str]:
         """What programs and DAGs are told; its keys are promised to their authors (docs/applications.md)."""

@@ -96,7 +96,7 @@ class HttpApplication:
         vault = SecretResolver("", self.environ, where=f"migration.applications.{self.name}.authentication")
         try:
             if proof.bearer is not None:
-                return {"authorization": f"Bearer {vault.text('bearer', proof.bearer)}"}, None
+                return {"authorization": f"Bearer {self._require_header(vault.text('bearer', proof.bearer))}"}, None
             if proof.hmac is not None:
                 return build_signature_headers(vault.text("hmac", proof.hmac), body, self.wall()), None
             assert proof.certificate is not None
@@ -115,6 +115,16 @@ class HttpApplication:
                 transient=False,
             ) from None
         return {}, tls
+
+    def _require_header(self, token: str) -> str:
+        """Raises ApplicationControlFailed for a token that no header can carry: `http.client` would quote it."""
+        if token.isascii() and token.isprintable():
+            return token
+        raise ApplicationControlFailed(
+            f"application {self.name}: the secret of {self._at.rpartition('.')[0]}.authentication.bearer has line "
+            "breaks or other characters that no HTTP header can carry; store the token alone",
+            transient=False,
+        )
 
     def _read(self, method: str, url: str, answer: HttpAnswer) -> dict[str, Any]:
         value = parse_answer_object(answer.body)

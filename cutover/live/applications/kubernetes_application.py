@@ -37,13 +37,16 @@ _OVER = ("Succeeded", "Failed")  # phases of pods that run no more
 class WorkloadStatus:
     """replicas: wanted. pods: those that are not over, by name, with what keeps each from being gone or ready.
     is_ready: as many as wanted run the newest template, and none of an older one. texts: the bootstrap servers in its
-    containers: (`containers` or `initContainers`, name) → value."""
+    containers: (`containers` or `initContainers`, name) → value. is_empty: its controller has seen that none are
+    wanted, and counts none. held_back: why a new template would not reach all pods; "" where it would."""
 
     workload: str
     replicas: int
     pods: Mapping[str, str]
     is_ready: bool
     texts: Mapping[tuple[str, str], str]
+    is_empty: bool = True
+    held_back: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,24 +60,39 @@ class KubernetesApplication:
     wall: Callable[[], float] = field(default=time.time)
 
     def read(self) -> ApplicationState:
-        """What the API server says: replicas, pods, and the cluster whose bootstrap servers stand there."""
-        require_namespace(self.name, self.control, self.environ)
-        found = [self._read_workload(workload) for workload in self.control.workloads]
-        text = self._read_bootstrap(found)
-        if text is None:
+        """What the API server says: replicas, pods, and the cluster whose bootstrap servers stand there. Raises
+        ApplicationControlFailed where an order to start could not be carried out."""
+        found = self._read_workloads()
+        if self._read_bootstrap(found) is None:
             raise ApplicationControlFailed(
                 f"application {self.name}: its containers have different values of {self.control.env}, so nobody knows "
                 "where it runs; give them the same, or name one `container`",
                 transient=False,
             )
+        held = [f"{each.workload}: {each.held_back}" for each in found if each.held_back]
+        if held and self.control.config_map is None:
+            raise ApplicationControlFailed(
+                f"application {self.name}: {'; '.join(held)}. Pods of the old template would start with the old "
+                f"{self.control.env}",
+                transient=False,
+            )
+        return self._describe(found)
+
+    def _read_workloads(self) -> list[WorkloadStatus]:
+        require_namespace(self.name, self.control, self.environ)
+        return [self._read_workload(workload) for workload in self.control.workloads]
+
+    def _describe(self, found: Sequence[WorkloadStatus]) -> ApplicationState:
+        """At no cluster while containers differ: a start that ended between two patches left them so, and an order to
+        stop or to start repairs it."""
+        text = self._read_bootstrap(found)
         former = {"replicas": {each.workload: each.replicas for each in found}, "bootstrap": text}
         state, told = describe_workloads(found)
         return ApplicationState(state, self._find_cluster(text), "kubernetes", told, former)
 
     def tell(self, order: ApplicationOrder) -> ApplicationState:
         """Scales to 0; or writes the bootstrap servers, and scales to what it had."""
-        require_namespace(self.name, self.control, self.environ)
-        found = [self._read_workload(workload) for workload in self.control.workloads]
+        found = self._read_workloads()
         if order.verb == "stop":
             wanted = dict.fromkeys(self.control.workloads, 0)
         else:
@@ -83,11 +101,11 @@ class KubernetesApplication:
         for each in found:
             if each.replicas != wanted[each.workload]:
                 self._scale(each.workload, wanted[each.workload])
-        return self.read()
+        return self._describe(self._read_workloads())
 
     def follow(self, order: ApplicationOrder) -> ApplicationState:
         """How far it is."""
-        return self.read()
+        return self._describe(self._read_workloads())
 
     # -- starting -----------------------------------------------------------------------------------------------
 
@@ -154,7 +172,9 @@ class KubernetesApplication:
         counts = [int(each or 0) for each in (status.replicas, status.updated_replicas, status.ready_replicas)]
         ready = current and counts == [replicas] * 3
         alive = {pod.metadata.name: self._describe_pod(pod) for pod in pods.items if pod.status.phase not in _OVER}
-        return WorkloadStatus(workload, replicas, alive, ready, self._read_variables(found.spec.template.spec))
+        texts = self._read_variables(found.spec.template.spec)
+        empty = current and counts[0] == 0
+        return WorkloadStatus(workload, replicas, alive, ready, texts, empty, describe_held_back(found.spec))
 
     def _read_variables(self, spec: Any) -> dict[tuple[str, str], str]:
         """(`containers` or `initContainers`, name) → the text of the variable; empty with a ConfigMap."""
@@ -291,13 +311,26 @@ def describe_workloads(found: Sequence[WorkloadStatus]) -> tuple[str, str]:
     wanted = [each for each in found if each.replicas]
     if not wanted:
         left = [f"{pod} {why}".rstrip() for each in found for pod, why in each.pods.items()]
-        return (STOPPING, f"{len(left)} pods are left: {_name_some(left)}") if left else (STOPPED, "")
+        if left:
+            return STOPPING, f"{len(left)} pods are left: {_name_some(left)}"
+        counted = [each.workload for each in found if not each.is_empty]
+        return (STOPPING, f"its controller has not seen the end of {', '.join(counted)}") if counted else (STOPPED, "")
     late = [each for each in wanted if not each.is_ready]
     if not late:
         return RUNNING, ""
     why = [f"{pod} {text}" for each in late for pod, text in each.pods.items() if text]
     named = ", ".join(f"{each.workload} ({each.replicas} wanted)" for each in late)
     return STARTING, f"not ready: {named}" + (f"; {_name_some(why)}" if why else "")
+
+
+def describe_held_back(spec: Any) -> str:
+    """Why a new template would not reach all pods of a Deployment or StatefulSet, and what to do; "" where it would
+    (kubernetes.io: "Pausing and Resuming a rollout of a Deployment", "Partitioned rolling updates")."""
+    if getattr(spec, "paused", None):
+        return "its rollout is paused (`spec.paused`); resume it"
+    rolling = getattr(getattr(spec, "update_strategy", None), "rolling_update", None)
+    partition = int(getattr(rolling, "partition", None) or 0)
+    return f"`partition` of its rolling update is {partition}; make it 0" if partition else ""
 
 
 def build_label_selector(selector: Any) -> str:

@@ -24,15 +24,21 @@ from plugins.watershed.operators.cutover_steps import (
     has_failed_in_triggerer,
 )
 from plugins.watershed.state_folder import find_frozen_plan
-from plugins.watershed.steps.migration_dag_tasks import StepTask, preview_run_plan
+from plugins.watershed.steps.migration_dag_tasks import StepTask, needs_person, preview_run_plan
 from plugins.watershed.steps.step_driver import ConfirmationNeeded, StepOrder
 
 if TYPE_CHECKING:
     from cutover.application_steps import ExpectedOrder
     from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
-    from cutover.run_plan import RunKind
+    from cutover.run_plan import RunKind, RunPlan
 
 DONE, CANNOT = "Done", "Cannot be done"
+# what follows when it cannot be done, or nobody answers
+TAKES_BACK = "takes back what the wave did."
+STOPS_HERE = "stops the run here: nothing is switched back. Clear this task when it can be done; it asks again then."
+STAYS_OPEN = "leaves this rollback open. The next try asks again; when there is none left, clear this task."
+_MOST_QUESTIONS = 8  # so many tries has a task whose questions come one by one
+_START_HALTED = "start_halted"
 
 
 class PersonQuestion(HITLOperator):
@@ -51,24 +57,30 @@ class PersonQuestion(HITLOperator):
         except ConfirmationNeeded as needed:
             if self.given is not None:
                 raise AirflowException(f"the next question is asked in the next try: {needed.request.task}") from None
-            self.subject, self.body = render_person_question(self.list_requests(context, needed.request))
-            self.response_timeout = timedelta(milliseconds=needed.request.timeout_ms)
+            requests = self.list_requests(context, needed.request)
+            self.subject, self.body = render_person_question(requests, self.describe_no(context))
+            self.response_timeout = timedelta(milliseconds=max(each.timeout_ms for each in requests))
             super().execute(context)
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
         """All that the question is about; the first is what the run stands at."""
         return [first]
 
+    def describe_no(self, context: Any) -> str:
+        """What follows when it cannot be done: the end of a sentence."""
+        return TAKES_BACK
+
     def choose_asker(self, names: Iterable[str] = ()) -> AskPerson:
         """Answers with what was given to the question of this try: it was about the first request, and about the same
-        verb for `names`. Raises ConfirmationNeeded for anything else."""
+        verb at the same cluster for `names`. Raises ConfirmationNeeded for anything else."""
         first: PersonRequest | None = None
         named = set(names)
 
         def ask(request: PersonRequest) -> PersonAnswer:
             nonlocal first
             first = first or request
-            covered = request.verb == first.verb and request.name in {first.name, *named}
+            same = (request.verb, request.alias) == (first.verb, first.alias)
+            covered = same and request.name in {first.name, *named}
             if self.given is None or not covered:
                 raise ConfirmationNeeded(request)
             return self.given
@@ -97,7 +109,8 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
     def __init__(
         self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(task_id=row.task, subject=row.does, doc_md=row.doc, **RETRY_SETTINGS, **kwargs)
+        again = RETRY_SETTINGS | ({"retries": _MOST_QUESTIONS} if _START_HALTED in row.steps else {})
+        super().__init__(task_id=row.task, subject=row.does, doc_md=row.doc, **again, **kwargs)
         self.told(row, kind, wave, plan, strategy, approval)
 
     def execute(self, context: Any) -> None:
@@ -119,23 +132,39 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
         """Every application that a person moves in this step."""
+        from topology.application_controls import UNDECLARED_APPLICATION
+
         plan = find_frozen_plan(self.plan).read()
         assert plan.migration is not None
         declared = plan.migration.applications
         others = []
         for each in self._expected(self.order(context)):
             if each.name != first.name and each.verb == first.verb:
-                words = (declared[each.name].person or "") if each.name in declared else ""
-                others.append(replace(first, name=each.name, role=each.role, words=words))
+                app = declared.get(each.name, UNDECLARED_APPLICATION)
+                own = {"words": app.person or "", "timeout_ms": app.bound_ms}
+                others.append(replace(first, name=each.name, role=each.role, **own))
         return [first, *others]
 
+    def describe_no(self, context: Any) -> str:
+        """Behind the point of no return nothing is taken back."""
+        run_plan = self._preview(self.order(context))
+        names = [step.name for step in run_plan.steps]
+        last = next((at for at, step in enumerate(run_plan.steps) if step.point_of_no_return), len(names))
+        asks = next((step for step in self.row.steps if needs_person(run_plan, step)), self.row.steps[0])
+        return STOPS_HERE if asks in names[last:] else TAKES_BACK
+
     def _expected(self, order: StepOrder) -> list[ExpectedOrder]:
-        """The orders to persons in the steps of this task."""
+        """The orders to persons in the steps of this task. Which consumers a migration has left halted only its journal
+        knows: they are asked about one by one, each in a try of its own."""
         from cutover.application_steps import list_expected_orders
 
-        run_plan = preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, choices=order.choices)
-        orders = [each for step in self.row.steps for each in list_expected_orders(step, run_plan.wave)]
+        run_plan = self._preview(order)
+        steps = [step for step in self.row.steps if step != _START_HALTED]
+        orders = [each for step in steps for each in list_expected_orders(step, run_plan.wave)]
         return [each for each in orders if each.name in run_plan.policy.persons]
+
+    def _preview(self, order: StepOrder) -> RunPlan:
+        return preview_run_plan(find_frozen_plan(self.plan).read(), self.kind, self.wave, choices=order.choices)
 
 
 class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
@@ -145,7 +174,8 @@ class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
 
     def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
         # As many tries as a rollback may have questions, and some more for what another try repairs.
-        super().__init__(subject="Take back what the wave did", **self.told(kind, wave, plan, strategy, 8), **kwargs)
+        told = self.told(kind, wave, plan, strategy, _MOST_QUESTIONS)
+        super().__init__(subject="Take back what the wave did", **told, **kwargs)
 
     def execute(self, context: Any) -> None:
         """Gives up the wave's run, up to where a person is needed."""
@@ -156,20 +186,24 @@ class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
         self.take_answer(event)
         self.drive_or_ask(context, self.take_back)
 
+    def describe_no(self, context: Any) -> str:
+        """There is nothing more to take back than this."""
+        return STAYS_OPEN
+
     def asker(self) -> AskPerson:
         """The answer counts for the application that was asked about."""
         return self.choose_asker()
 
 
-def render_person_question(requests: Sequence[PersonRequest]) -> tuple[str, str]:
-    """Headline and text, as Markdown: what to do, and what an answer means. Whatever names and words are in it, they
-    are no markup."""
+def render_person_question(requests: Sequence[PersonRequest], no: str) -> tuple[str, str]:
+    """Headline and text, as Markdown: what to do, and what an answer means (`no`: the end of the sentence about one who
+    cannot). Whatever names and words are in it, they are no markup."""
     verb = "Stop" if requests[0].verb == "stop" else "Start"
     names = ", ".join(each.name for each in requests)
     minutes = max(each.timeout_ms for each in requests) / 60_000
     lines = [f"{number}. {escape_markdown(each.task)}" for number, each in enumerate(requests, 1)]
     told = (
         f"Answer **{DONE}** when that is true for all of them: the run looks at the cluster then, and goes on. "
-        f"**{CANNOT}**, or no answer in {minutes:g} min, takes back what the wave did."
+        f"**{CANNOT}**, or no answer in {minutes:g} min, {no}"
     )
     return f"{verb} {names} at {requests[0].alias}", "\n".join([*lines, "", told])

@@ -113,7 +113,9 @@ class Office:
             self.runs[run] = "running"
             threading.Thread(target=self._run_dag, args=(parts[0], run, told), daemon=True).start()
             return 200, {"state": "queued"}
-        return 200, {"state": self.runs[parts[2]]} if len(parts) > 2 else {"is_paused": False}
+        if len(parts) > 2:
+            return (200, {"state": self.runs[parts[2]]}) if parts[2] in self.runs else (404, {})
+        return 200, {"is_paused": False}
 
     def _run_dag(self, dag: str, run: str, told: dict[str, str]) -> None:
         if dag in self.failing:

@@ -141,8 +141,8 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
         for each in self._expected(self.order(context)):
             if each.name != first.name and each.verb == first.verb:
                 app = declared.get(each.name, UNDECLARED_APPLICATION)
-                own = replace(first, words=app.person or "", timeout_ms=app.bound_ms)
-                others.append(replace(own, name=each.name, role=each.role))
+                told = replace(first, words=app.person or "", timeout_ms=app.bound_ms)
+                others.append(replace(told, name=each.name, role=each.role))
         return [first, *others]
 
     def describe_no(self, context: Any) -> str:

@@ -14,7 +14,7 @@ from cutover.driver import Approve, RunDriver, RunEvent, RunPorts, approve_all
 from cutover.hooks.hook_caller import HookCaller
 from cutover.journal.topology_journal import open_journal
 from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
+from cutover.live.application_control import ApplicationControl, DeclaredApplications, find_journaled_confirmation
 from cutover.live.applications.allowed_programs import Caller
 from cutover.live.applications.person_application import AskPerson
 from cutover.observations import ProofOutcome
@@ -30,6 +30,7 @@ def open_run(
     settings: Mapping[str, ConnectionSettings],
     *,
     prove: Callable[[RequestProof], ProofOutcome],
+    applications: ApplicationControl | None = None,
     ask: AskPerson | None = None,
     caller: Caller = "terminal",
     approve: Approve = approve_all,
@@ -44,10 +45,10 @@ def open_run(
 ) -> RunDriver:
     """The driver of a run, over the clusters of `settings` (by alias) and the topology's journal.
 
-    wanted: a choice becomes a run plan by what the journal says now. ask: puts what a person has to do to somebody;
-    None: nobody can be asked. caller: who runs the migration, for what the host allows. holder: who writes to the
-    journal; processes with one holder continue each other. run_id, resume, abandon: see `ClaimRequest`. Raises what
-    `plan_run` raises, SecretMissing without the journal's key.
+    wanted: a choice becomes a run plan by what the journal says now. applications None: each in the way that the file
+    declares. ask: puts what a person has to do to somebody; None: nobody can be asked. caller: who runs the migration,
+    for what the host allows. holder: who writes to the journal; processes with one holder continue each other. run_id,
+    resume, abandon: see `ClaimRequest`. Raises what `plan_run` raises, SecretMissing without the journal's key.
     """
     assert plan.migration is not None
     migration = plan.migration
@@ -58,7 +59,7 @@ def open_run(
     hooks = HookCaller(
         migration.hooks, plan.topology, run_plan.wave.name, lambda: driver.run_id or "", time.monotonic, sleep
     )
-    applications = DeclaredApplications(
+    applications = applications or DeclaredApplications(
         migration.applications,
         {alias: tuple(each.bootstrap) for alias, each in settings.items()},
         ask,

@@ -17,7 +17,7 @@ from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, load
 pytestmark = pytest.mark.airflow
 KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon")
 HEALTHY = {
-    *(f"{kind}__orders" for kind in ("replicate", "verify", "inspect", "operate", "decide")),
+    *(f"{kind}__orders" for kind in ("replicate", "verify", "inspect", "operate", "decide", "fleet")),
     *(f"{kind}__orders" for kind in KINDS),
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 from clusters.control_follower import FollowedRecord
 from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
+from clusters.fleet import SupervisorRecord
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
@@ -215,6 +216,20 @@ def test_workers_that_are_wanted_and_those_that_report(tmp_path: Path) -> None:
     ordered = told(fleets={("shop", "cloud"): {"state": "running", "workers": 4, "placement": "external"}})
     assert (ordered["wanted"], ordered["level"], ordered["placement"]) == (4, "warn", "external")
     assert told(complete=False)["says"].startswith("Nothing is known yet")
+
+
+def test_the_newest_supervisor_is_told_with_what_keeps_it(tmp_path: Path) -> None:
+    """A record of an earlier epoch, from a process that was replaced and woke up, changes nothing."""
+    plan = page_world.plan_in(tmp_path, page_world.one(ADDRESS))
+    view = ControlTopicsView()
+    newest = SupervisorRecord("shop", "cloud", 4, "host-b:31", note="1 of 2 workers are new")
+    for at, record in enumerate((newest, SupervisorRecord("shop", "cloud", 3, "host-a:7"))):
+        payload = json.dumps(record.to_json()).encode()
+        view.take([FollowedRecord(FLOWS_TOPIC, at, record.key, payload)])
+    wanted = {("shop", "cloud"): {"state": "running"}}
+    snapshot = replace(seen(plan, {}), fleets=wanted, supervisors=view.snapshot(NOW).supervisors)
+    [fleet] = build_fleets_view(plan, everywhere(plan, snapshot), NOW)["fleets"]
+    assert (fleet["supervisor"], fleet["note"]) == ("host-b:31", "1 of 2 workers are new")
 
 
 # -- charts -----------------------------------------------------------------------------------------------------

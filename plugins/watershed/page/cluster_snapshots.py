@@ -10,6 +10,7 @@ but not the api-server.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +23,7 @@ from clusters.control_follower_proxy import ControlFollowerProxy
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from clusters.control_values import decode_control_value
 from clusters.crash_isolated_client import ClientProcesses
-from clusters.fleet import FLEET_PREFIX, FleetRecord
+from clusters.fleet import FLEET_PREFIX, SUPERVISOR_PREFIX, FleetRecord, SupervisorRecord
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
@@ -62,10 +63,10 @@ class JournalView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """One cluster. flows: the records of `watershed.flows`. fleets: of the same topic, by topology and target. reports
-    and sync: by flow. journals: by topology, and by whether its file names a key. The page has no keys: for a file that
-    names one it takes signed lines unverified; for a file without a key it must not believe a signed line. history: lag
-    and rate of the last hours; it goes on growing.
+    """One cluster. flows: the records of `watershed.flows`. fleets, supervisors: of the same topic, by topology and
+    target. reports and sync: by flow. journals: by topology, and by whether its file names a key. The page has no keys:
+    for a file that names one it takes signed lines unverified; for a file without a key it must not believe a signed
+    line. history: lag and rate of the last hours; it goes on growing.
 
     answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster, or
     somebody looked again; before that, nobody looked. problem: why the cluster does not answer now. complete: its
@@ -74,6 +75,7 @@ class ClusterSnapshot:
 
     flows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fleets: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    supervisors: Mapping[tuple[str, str], SupervisorRecord] = field(default_factory=dict)
     reports: Mapping[str, Mapping[str, PartitionStatus]] = field(default_factory=dict)
     sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     journals: Mapping[_JournalOf, JournalView] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class ControlTopicsView:
     def __init__(self) -> None:
         self.flows: dict[str, Mapping[str, Any]] = {}
         self.fleets: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self.supervisors: dict[tuple[str, str], SupervisorRecord] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
         self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._chains: dict[_JournalOf, JournalChain] = {}
@@ -110,6 +113,8 @@ class ControlTopicsView:
                 self._flow(key, value, gone=payload is None)
             elif topic == FLOWS_TOPIC and key.startswith(FLEET_PREFIX):
                 self._fleet(key, value, gone=payload is None)
+            elif topic == FLOWS_TOPIC and key.startswith(SUPERVISOR_PREFIX):
+                self._supervisor(key, value, gone=payload is None)
             elif topic == STATUS_TOPIC:
                 self._status(key, value)
 
@@ -118,6 +123,7 @@ class ControlTopicsView:
         return ClusterSnapshot(
             flows=dict(self.flows),
             fleets=dict(self.fleets),
+            supervisors=dict(self.supervisors),
             reports={flow: dict(each) for flow, each in self.reports.items()},
             sync={flow: dict(each) for flow, each in self.sync.items()},
             journals={
@@ -161,6 +167,17 @@ class ControlTopicsView:
             self.fleets.pop((topology, target), None)
         elif value is not None:
             self.fleets[topology, target] = value
+
+    def _supervisor(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
+        """A record that cannot be read changes nothing, nor does one of an earlier epoch: its writer was replaced."""
+        topology, _, target = key[len(SUPERVISOR_PREFIX) :].rpartition("|")
+        if gone:
+            self.supervisors.pop((topology, target), None)
+        elif value is not None:
+            with contextlib.suppress(ValueError):
+                found = SupervisorRecord.from_json(value, key)
+                known = self.supervisors.get((topology, target), found)
+                self.supervisors[topology, target] = max(known, found, key=lambda each: each.epoch)
 
     def _status(self, key: str, value: dict[str, Any] | None) -> None:
         about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)

@@ -32,8 +32,9 @@ class FleetPanelRow:
     """The workers for one target cluster.
 
     desired: `running`, `stopped`, or `unknown` where the cluster holds no record. present: workers with a report that
-    is not too old. unserved: partitions without such a worker. supervisor: who starts and heals the workers, placement:
-    where; None: not known. level: ok | idle | warn | bad.
+    is not too old. unserved: partitions without such a worker. supervisor: who starts and heals the workers, as far as
+    its newest record says; placement: where; None: not known. note: what keeps the fleet from its size. level: ok |
+    idle | warn | bad.
     """
 
     target: str
@@ -46,6 +47,7 @@ class FleetPanelRow:
     says: str
     placement: str | None = None
     supervisor: str | None = None
+    note: str = ""
     workers: tuple[FleetWorkerRow, ...] = ()
     more_workers: int = 0
 
@@ -66,6 +68,7 @@ def build_fleets_view(plan: Plan, seen: Mapping[str, ClusterSnapshot], now: floa
 def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> FleetPanelRow:
     flows = [flow for flow in plan.flows if flow.target == target]
     record = snapshot.fleets.get((plan.topology, target), {})
+    supervisor = snapshot.supervisors.get((plan.topology, target))
     reports = [report for flow in flows for report in list_flow_reports(flow, plan, snapshot, now)]
     heard = [report for report in reports if report.state != SILENT_STATE]
     at_ms: dict[str, int] = {}
@@ -84,6 +87,8 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
         target=target,
         engine=_text(record.get("engine")) or " and ".join(sorted({flow.engine for flow in flows})),
         placement=_text(record.get("placement")),
+        supervisor=supervisor.holder if supervisor else None,
+        note=supervisor.note if supervisor and desired == "running" else "",
         desired=desired,
         wanted=wanted,
         present=len(workers),

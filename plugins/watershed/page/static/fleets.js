@@ -37,6 +37,7 @@ function fleet(each, dag) {
     { class: `fleet ${each.level}`, "data-key": `fleet ${each.target}`, "aria-labelledby": name },
     h("h3", { id: name }, icon(MARK[each.level]), ` ${each.target}`),
     h("p", {}, each.says),
+    each.note ? h("p.soft", {}, `The supervisor says: ${each.note}`) : null,
     each.cluster.state === "silent" ? h("p.problem", {}, `${each.target} does not answer. `, each.cluster.problem || "") : null,
     h("dl.facts", {},
       fact("present", `${number(each.present)} of ${each.wanted === null ? "?" : number(each.wanted)} wanted`),

@@ -15,6 +15,7 @@ from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
 PRELOADED_MODULES = (
     "airflow.dag_processing.dagbag",
     "plugins.watershed.operators.decommission",
+    "plugins.watershed.operators.fleet_actions",
     "plugins.watershed.operators.flow_status",
     "plugins.watershed.operators.plan_review",
     "plugins.watershed.operators.proof",

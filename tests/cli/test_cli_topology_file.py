@@ -60,7 +60,7 @@ def test_explain_names_rules_and_origins() -> None:
 
 
 def test_unknown_command_offers_the_nearest() -> None:
-    done = topology("lnit")
+    done = topology("lintt")
     assert done.returncode == 2
     assert "Did you mean `lint`" in done.stderr
 

@@ -1,7 +1,8 @@
 """What `cutover` takes from `replicator`: every name, with its reason. A new import is added here, or not made.
 
 Offset arithmetic is pure, and the steps may use it. Whatever reads control topics or acts on clusters is for `live/`
-and `drill/` only: steps ask for it with an action (`cutover.actions`).
+and `drill/` only: steps ask for it with an action (`cutover.actions`). `operations/` is what people do to flows and
+partitions by hand, from a terminal or from Airflow (decision 0090): it takes what the workers understand as orders.
 """
 
 from __future__ import annotations
@@ -42,6 +43,44 @@ LIVE = {
     "sync.group_decisions": ({"PositionMark", "WRITABLE_GROUP_STATES"}, "the sync's own rule for groups at rest"),
     "sync.quotas": ({"is_quota_selected"}, "whether another flow would carry a fence's quota"),
 }
+OPERATIONS = {
+    "adoption.copy_proof": ({"ComparisonOptions", "PartitionProof", "prove_partitions"}, "adopt: what the copy holds"),
+    "adoption.decision_writer": ({"build_adoption_decision", "write_decisions"}, "adopt: the decision"),
+    "adoption.digest_reader": ({"NotProvable"}, "adopt: why a partition cannot be compared"),
+    "adoption.duplicates_and_gaps": (
+        {"ACCEPTABLE_FINDINGS", "FINDING_MEANINGS", "TOLERATED_FINDINGS", "render_findings"},
+        "adopt: what the other tool lost or wrote twice",
+    ),
+    "adoption.mirrormaker_format": ({"MirrorMakerNotes"}, "adopt: MirrorMaker's own topics"),
+    "adoption.mirrormaker_reader": ({"read_active_connect_groups", "read_mirrormaker_notes"}, "the same"),
+    "copy.aligned.offset_mode_plan": ({"TopicOffsetMode", "plan_offset_modes"}, "plan: how topics would be copied"),
+    "flow_state_order": (
+        {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_flow_order"},
+        "pause, resume, stop, restart",
+    ),
+    "ledger.ledger": ({"DecisionBasis", "read_ledger"}, "what a decision about a partition is based on"),
+    "partition_key": ({"PartitionKey"}, "which partition a decision is about"),
+    "partition_states": (
+        {"COPY_FOREIGN_STATE", "GAP_ACCEPTABLE_STATES", "OffsetSpan", "RESEEDABLE_STATES"},
+        "which decision a halted partition allows",
+    ),
+    "recovery.operator_decisions": (
+        {"COPY_FOREIGN", "DecisionWithMap", "OperatorDecision", "submit_decision"},
+        "accept-gap, reseed, copy-foreign, adopt",
+    ),
+    "sync.group_control_records": (
+        {"GroupResetDecision", "journal_group_reset", "record_group_sync"},
+        "reset-group and sync",
+    ),
+    "sync.group_decisions": (
+        {"GroupObservation", "PositionDecision", "decide_positions", "defer_commit", "is_set_by_another"},
+        "the sync's own rules",
+    ),
+    "sync.group_sync": ({"GroupSyncer"}, "sync: one round"),
+    "sync.groups": ({"build_group_report"}, "what became of each group"),
+    "sync.sync_kind": ({"SyncClusters"}, "both ends of a round"),
+    "sync.sync_on_apply": ({"find_sync_differences"}, "plan: what apply would carry over"),
+}
 ROOT = Path(cutover.__file__).parent
 
 
@@ -58,15 +97,29 @@ def list_imports() -> dict[str, dict[str, set[str]]]:
     return found
 
 
+def list_taken(*, by_operations: bool) -> dict[str, set[str]]:
+    """module of replicator -> names that `operations/` takes, or the rest of cutover."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, files in list_imports().items():
+        for file, names in files.items():
+            if file.startswith("operations/") == by_operations:
+                found[module] |= names
+    return dict(found)
+
+
 def test_cutover_takes_only_these_names_from_replicator() -> None:
-    taken = {module: set().union(*files.values()) for module, files in list_imports().items()}
-    assert taken == {module: names for module, (names, _why) in (ARITHMETIC | LIVE).items()}
+    expected = {module: names for module, (names, _why) in (ARITHMETIC | LIVE).items()}
+    assert list_taken(by_operations=False) == expected
+
+
+def test_operations_take_only_these_names_from_replicator() -> None:
+    assert list_taken(by_operations=True) == {module: names for module, (names, _why) in OPERATIONS.items()}
 
 
 def test_steps_use_offset_arithmetic_only() -> None:
     elsewhere = {
         module: sorted(files)
         for module, files in list_imports().items()
-        if module in LIVE and not all(name.startswith(("live/", "drill/")) for name in files)
+        if module in LIVE and not all(name.startswith(("live/", "drill/", "operations/")) for name in files)
     }
     assert elsewhere == {}

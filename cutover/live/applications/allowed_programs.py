@@ -14,19 +14,16 @@ A topology file names an entry (`command: switch`) and can say nothing else abou
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from cutover.errors import CutoverError
+from cutover.live.host_settings import HostSettingsRefused, read_host_settings
 
 COMMANDS_VARIABLE = "WATERSHED_COMMANDS"
 Caller = Literal["terminal", "airflow"]
-_MOST_BYTES = 256 * 1024
 _KEYS = frozenset({"argv", "environment", "airflow"})
 
 
@@ -72,23 +69,11 @@ def find_allowed_program(name: str, caller: Caller, environ: Mapping[str, str]) 
 def _read_programs(path: Path) -> dict[str, Any]:
     """Raises ProgramRefused: also for a file that somebody else could have written."""
     try:
-        status = path.stat()
-        if not path.is_absolute() or not stat.S_ISREG(status.st_mode):
-            raise ProgramRefused(f"{COMMANDS_VARIABLE}={path} is no absolute path of a file; correct it")
-        if status.st_uid not in (0, os.getuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ProgramRefused(
-                f"{path} could have been written by others: give it to root or to this user (chown), and let nobody "
-                "else write to it (chmod go-w)"
-            )
-        with path.open("rb") as file:
-            value = yaml.safe_load(file.read(_MOST_BYTES))
-    except OSError as error:
-        raise ProgramRefused(f"{COMMANDS_VARIABLE}={path} cannot be read ({error.strerror}); correct it") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise ProgramRefused(f"{path} is no YAML; see docs/applications.md#command") from None
-    programs = value.get("programs") if isinstance(value, dict) else None
-    if not isinstance(programs, dict) or set(value) != {"programs"}:
-        raise ProgramRefused(f"{path} has to hold `programs:` with a mapping, and nothing else")
+        programs = read_host_settings(path, COMMANDS_VARIABLE, "programs", "docs/applications.md#command")
+    except HostSettingsRefused as refused:
+        raise ProgramRefused(str(refused)) from None
+    if not isinstance(programs, dict):
+        raise ProgramRefused(f"{path} has to hold `programs:` with a mapping; see docs/applications.md#command")
     return programs
 
 

@@ -30,6 +30,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from plugins.watershed.dag_params import explain_options_as_params, parse_choices
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
+from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import (
@@ -220,9 +221,8 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
     def __init__(
         self, *, row: StepTask, kind: RunKind, wave: str, plan: str, strategy: str, approval: str, **kwargs: Any
     ) -> None:
-        super().__init__(
-            task_id=row.task, subject=row.does, fail_on_reject=True, doc_md=row.doc, **RETRY_SETTINGS, **kwargs
-        )
+        told: dict[str, Any] = {"fail_on_reject": True, "notifiers": PersonAwaitedNotifier(), **RETRY_SETTINGS}
+        super().__init__(task_id=row.task, subject=row.does, doc_md=row.doc, **told, **kwargs)
         self.told(row, kind, wave, plan, strategy, approval)
         self.fresh: ApprovalAnswer | None = None
 

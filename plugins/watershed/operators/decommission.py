@@ -11,6 +11,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, list_attempts
 from plugins.watershed.operators.straggler_watch import DEFER_LIMIT, MovedWave, list_moved_waves, render_utc_time
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder
@@ -116,7 +117,7 @@ class DecommissionApprovalOperator(ApprovalOperator):
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "plan")
 
     def __init__(self, *, plan: str, evidence: str, question: str, **kwargs: Any) -> None:
-        super().__init__(subject=question, fail_on_reject=True, **kwargs)
+        super().__init__(subject=question, fail_on_reject=True, notifiers=PersonAwaitedNotifier(), **kwargs)
         self.plan, self.evidence = plan, evidence
 
     def execute(self, context: Any) -> Any:

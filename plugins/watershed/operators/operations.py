@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from plugins.watershed.operators.approval_evidence import escape_markdown
 from plugins.watershed.operators.cutover_steps import find_triggering_user
+from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
 from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.state_folder import find_frozen_plan
 from topology.text_escaping import escape_control_lines
@@ -71,7 +72,7 @@ class ApproveOperationOperator(ApprovalOperator):
     template_fields: Sequence[str] = (*ApprovalOperator.template_fields, "approval")
 
     def __init__(self, *, evidence: str, approval: str, **kwargs: Any) -> None:
-        super().__init__(subject="Do this?", fail_on_reject=True, **kwargs)
+        super().__init__(subject="Do this?", fail_on_reject=True, notifiers=PersonAwaitedNotifier(), **kwargs)
         self.evidence, self.approval = evidence, approval
 
     def execute(self, context: Any) -> Any:

@@ -23,6 +23,7 @@ from plugins.watershed.operators.cutover_steps import (
     TakeBackSteps,
     has_failed_in_triggerer,
 )
+from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import StepTask, needs_person, preview_run_plan
 from plugins.watershed.steps.step_driver import ConfirmationNeeded, StepOrder
@@ -48,7 +49,8 @@ class PersonQuestion(HITLOperator):
     given: PersonAnswer | None = None
 
     def __init__(self, *, task_id: str, subject: str, **kwargs: Any) -> None:
-        super().__init__(task_id=task_id, subject=subject, options=[DONE, CANNOT], defaults=CANNOT, **kwargs)
+        told: dict[str, Any] = {"defaults": CANNOT, "notifiers": PersonAwaitedNotifier()}
+        super().__init__(task_id=task_id, subject=subject, options=[DONE, CANNOT], **told, **kwargs)
 
     def drive_or_ask(self, context: Any, drive: Callable[[Any], None]) -> None:
         """Drives on; where a person is needed, this task becomes a required action."""

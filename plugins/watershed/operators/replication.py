@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +21,7 @@ from plugins.watershed.fleet_supervisors import (
     report_cluster_errors,
     start_missing_supervisors,
 )
+from plugins.watershed.operators.person_notifier import find_notifier_problems
 from plugins.watershed.shared_client_processes import ask_client_process
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
 from topology.text_escaping import escape_control_lines
@@ -58,6 +60,8 @@ class FreezePlanOperator(BaseOperator):
                 "changed since it was reviewed. Review the new plan and trigger with its hash."
             )
         flows = ", ".join(flow.id for flow in plan.read().flows)
+        for untold in find_notifier_problems(os.environ):
+            self.log.warning("whoever is awaited is not told: %s", escape_control_lines(untold))
         self.log.info("plan %s frozen in %s; flows: %s", plan.hash, plan.folder, flows)
         return plan.hash
 

@@ -130,7 +130,8 @@ def _list_pins() -> list[Path]:
 
 def _build(scratch: Path, environ: Mapping[str, str]) -> None:
     what = "an API server of Kubernetes for tests"
-    build_go_program("kubernetes", KUBERNETES_FOLDER, what, scratch, environ, {}, (f"-ldflags=-s -w -X k8s.io/component-base/version.gitVersion={VERSION}",))
+    flags = f"-ldflags=-s -w -X k8s.io/component-base/version.gitVersion={VERSION}"
+    build_go_program("kubernetes", KUBERNETES_FOLDER, what, scratch, environ, {}, (flags,))
 
 
 def _list_etcd_flags(home: Path, client_port: int, peer_port: int) -> list[str]:

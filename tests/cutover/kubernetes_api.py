@@ -16,7 +16,7 @@ APPS, CORE = "/apis/apps/v1/namespaces/shop", "/api/v1/namespaces/shop"
 
 @dataclass
 class ApiServer:
-    """workloads: `deployment/NAME` → object. stuck: pods that do not end. unready: workloads whose pods do not get
+    """workloads: `deployment/NAME` → object. token: the only one that is taken; tokens: those that came. stuck: pods that do not end. unready: workloads whose pods do not get
     ready. refuse: path → (status, message). patches: in order."""
 
     port: int = 0
@@ -27,6 +27,7 @@ class ApiServer:
     unready: set[str] = field(default_factory=set)
     refuse: dict[str, tuple[int, str]] = field(default_factory=dict)
     patches: list[tuple[str, Any]] = field(default_factory=list)
+    token: str = "let-me-in"
     tokens: list[str] = field(default_factory=list)
     on_change: Callable[[ApiServer], None] = lambda _server: None
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -35,7 +36,7 @@ class ApiServer:
     def kubeconfig(self) -> str:
         cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
-        user = {"name": "u", "user": {"token": "let-me-in"}}
+        user = {"name": "u", "user": {"token": self.token}}
         return json.dumps(
             {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [user], "contexts": [context],
              "current-context": "x"}
@@ -43,20 +44,9 @@ class ApiServer:
 
     def add(self, workload: str, replicas: int, env: dict[str, str] | None = None) -> None:
         """With its pods, all ready."""
-        kind, _, name = workload.partition("/")
-        variables = [{"name": key, "value": value} for key, value in (env or {}).items()]
-        template = {
-            "metadata": {"labels": {"app": name}},
-            "spec": {"containers": [{"name": "app", "image": "x", "env": variables}]},
-        }
-        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
-        if kind == "statefulset":
-            spec["serviceName"] = name
-        self.workloads[workload] = {
-            "apiVersion": "apps/v1", "kind": "Deployment" if kind == "deployment" else "StatefulSet",
-            "metadata": {"name": name, "namespace": "shop", "generation": 1}, "spec": spec,
-            "status": {},
-        }  # fmt: skip
+        item = build_workload(workload, replicas, env, "shop")
+        item["metadata"]["generation"] = 1
+        self.workloads[workload] = item | {"status": {}}
         self.reconcile()
 
     def replicas(self, workload: str) -> int:
@@ -80,7 +70,8 @@ class ApiServer:
                 self._pod(name, number, ready=workload not in self.unready)
             ready = 0 if workload in self.unready else wanted
             counts = {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": ready}
-            item["status"] = {"observedGeneration": item["metadata"]["generation"], **counts}
+            shown = {name: count for name, count in counts.items() if count}  # Go's `omitempty`
+            item["status"] = {"observedGeneration": item["metadata"]["generation"], **shown}
         self.on_change(self)
 
     def _pod(self, name: str, number: int, *, ready: bool) -> None:
@@ -113,8 +104,9 @@ class ApiServer:
                 item["metadata"]["generation"] += 1
             self.reconcile()
         if scales:
+            replicas = item["spec"]["replicas"]
             return 200, {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": item["metadata"],
-                         "spec": {"replicas": item["spec"]["replicas"]}}  # fmt: skip
+                         "spec": {"replicas": replicas} if replicas else {}}  # fmt: skip
         return 200, item
 
     def _find(self, path: str) -> tuple[dict[str, Any] | None, bool]:
@@ -123,6 +115,22 @@ class ApiServer:
                 name = path.removeprefix(prefix)
                 return self.workloads.get(f"{kind}/{name.removesuffix('/scale')}"), name.endswith("/scale")
         return self.config_maps.get(path.removeprefix(f"{CORE}/configmaps/")), False
+
+
+def build_workload(workload: str, replicas: int, env: dict[str, str] | None, namespace: str) -> dict[str, Any]:
+    """The object of `deployment/NAME` or `statefulset/NAME`, with one container."""
+    kind, _, name = workload.partition("/")
+    variables = [{"name": key, "value": value} for key, value in (env or {}).items()]
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "app", "image": "x", "env": variables}]},
+    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    if kind == "statefulset":
+        spec["serviceName"] = name
+    kind = "Deployment" if kind == "deployment" else "StatefulSet"
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def merge_patch(into: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -154,7 +162,10 @@ def running_api_server() -> Iterator[ApiServer]:
             content = self.rfile.read(int(self.headers.get("content-length") or 0))
             with there.lock:
                 there.tokens.append(self.headers.get("authorization") or "")
-                status, value = there.answer(self.command, self.path, json.loads(content or b"null"))
+                if there.tokens[-1] == f"Bearer {there.token}":
+                    status, value = there.answer(self.command, self.path, json.loads(content or b"null"))
+                else:
+                    status, value = 401, {"kind": "Status", "message": "Unauthorized", "code": 401}
             body = json.dumps(value).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -202,6 +202,46 @@ def test_an_api_server_that_is_away_is_asked_again() -> None:
     assert failed.value.transient
 
 
+def test_a_token_that_was_renewed_where_it_stood_is_read_anew_once(api: ApiServer) -> None:
+    environ = {"WATERSHED_SECRET_KUBECONFIG": api.kubeconfig, "WATERSHED_KUBERNETES_NAMESPACES": "shop"}
+    declared = {"checkout": PlanApplication(kubernetes=ENV)}
+    told = DeclaredApplications(declared, {"onprem": ONPREM, "cloud": CLOUD}, environ=environ)
+    assert told.look("checkout").state == "running"
+    api.token = "renewed"
+    api.tokens.clear()
+    with pytest.raises(ApplicationControlFailed, match="does not accept our credentials"):
+        told.look("checkout")
+    assert api.tokens == ["Bearer let-me-in"] * 2
+    environ["WATERSHED_SECRET_KUBECONFIG"] = api.kubeconfig
+    assert told.look("checkout").state == "running"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words", "transient"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)",
+         "no TLS with the API server (certificate verify failed: self-signed certificate); correct", False),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:2580)", "(tlsv1 alert unknown ca)", True),
+        ("EOF occurred in violation of protocol (_ssl.c:1006)", "no TLS with the API server (", True),
+    ],
+)  # fmt: skip
+def test_tls_that_fails(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch, reason: str, words: str, transient: bool
+) -> None:
+    """As the official client reports it (kubernetes/client/rest.py): a status of 0, and the exception in two lines."""
+    from kubernetes.client import AppsV1Api
+    from kubernetes.client.exceptions import ApiException
+
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        raise ApiException(status=0, reason=f"SSLError\n{reason}")
+
+    monkeypatch.setattr(AppsV1Api, "read_namespaced_deployment", fail)
+    with pytest.raises(ApplicationControlFailed) as failed:
+        applications(api).look("checkout")
+    assert words in str(failed.value)
+    assert failed.value.transient is transient
+
+
 @pytest.mark.parametrize("wrap", [lambda e: json.dumps({"extra": e}), lambda e: json.dumps({"extra": json.dumps(e)})])
 def test_airflows_connection_serves(api: ApiServer, monkeypatch: pytest.MonkeyPatch, wrap: Any) -> None:
     control = replace(ENV, credentials=SecretRef("airflow_connection", "watershed_shop"))

@@ -33,6 +33,17 @@ _MOST_PODS = 5  # that are named
 _OVER = ("Succeeded", "Failed")  # phases of pods that run no more
 
 
+_METHODS = {"deployment": "deployment", "statefulset": "stateful_set"}  # how the official client calls them
+
+
+@dataclass(frozen=True, slots=True)
+class _Clients:
+    """`AppsV1Api` and `CoreV1Api` of the official client, with the same credentials."""
+
+    apps: Any
+    core: Any
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadStatus:
     """replicas: wanted. pods: those that are not over, by name, with what keeps each from being gone or ready.
@@ -130,7 +141,7 @@ class KubernetesApplication:
         if self.control.config_map is not None:
             self._call(
                 f"ConfigMap {self.control.config_map}",
-                lambda: self._core.patch_namespaced_config_map(
+                lambda clients: clients.core.patch_namespaced_config_map(
                     self.control.config_map,
                     self.control.namespace,
                     {"data": {str(self.control.key): wanted}},
@@ -157,14 +168,16 @@ class KubernetesApplication:
     def _read_workload(self, workload: str) -> WorkloadStatus:
         kind, _, name = workload.partition("/")
         space = self.control.namespace
-        read = (
-            self._apps.read_namespaced_deployment if kind == "deployment" else self._apps.read_namespaced_stateful_set
+        method = f"read_namespaced_{_METHODS[kind]}"
+        found = self._call(
+            workload, lambda clients: getattr(clients.apps, method)(name, space, _request_timeout=_REQUEST_S)
         )
-        found = self._call(workload, lambda: read(name, space, _request_timeout=_REQUEST_S))
         selector = build_label_selector(found.spec.selector)
         pods = self._call(
             f"the pods of {workload}",
-            lambda: self._core.list_namespaced_pod(space, label_selector=selector, _request_timeout=_REQUEST_S),
+            lambda clients: clients.core.list_namespaced_pod(
+                space, label_selector=selector, _request_timeout=_REQUEST_S
+            ),
         )
         replicas = 1 if found.spec.replicas is None else int(found.spec.replicas)
         status = found.status
@@ -211,9 +224,9 @@ class KubernetesApplication:
             texts = {text for each in found for text in each.texts.values()}
             return texts.pop() if len(texts) == 1 else None
         what = f"ConfigMap {self.control.config_map}"
-        read = self._core.read_namespaced_config_map
+        name, space = self.control.config_map, self.control.namespace
         held = self._call(
-            what, lambda: read(self.control.config_map, self.control.namespace, _request_timeout=_REQUEST_S)
+            what, lambda clients: clients.core.read_namespaced_config_map(name, space, _request_timeout=_REQUEST_S)
         )
         data: Mapping[str, str] = held.data or {}
         if self.control.key not in data:
@@ -252,57 +265,62 @@ class KubernetesApplication:
     # -- asking -------------------------------------------------------------------------------------------------
 
     def _scale(self, workload: str, replicas: int) -> None:
-        kind, _, name = workload.partition("/")
-        deployment = kind == "deployment"
-        apps = self._apps
-        scale = apps.patch_namespaced_deployment_scale if deployment else apps.patch_namespaced_stateful_set_scale
-        body = {"spec": {"replicas": replicas}}
-        self._call(workload, lambda: scale(name, self.control.namespace, body, _request_timeout=_REQUEST_S))
+        self._patch(workload, {"spec": {"replicas": replicas}}, "_scale")
 
-    def _patch(self, workload: str, body: dict[str, Any]) -> None:
+    def _patch(self, workload: str, body: dict[str, Any], part: str = "") -> None:
         kind, _, name = workload.partition("/")
-        deployment = kind == "deployment"
-        patch = self._apps.patch_namespaced_deployment if deployment else self._apps.patch_namespaced_stateful_set
-        self._call(workload, lambda: patch(name, self.control.namespace, body, _request_timeout=_REQUEST_S))
+        method, space = f"patch_namespaced_{_METHODS[kind]}{part}", self.control.namespace
+        self._call(
+            workload, lambda clients: getattr(clients.apps, method)(name, space, body, _request_timeout=_REQUEST_S)
+        )
 
-    def _call(self, what: str, ask: Callable[[], _T]) -> _T:
-        """Raises ApplicationControlFailed, transient where asking again may help."""
+    def _call(self, what: str, ask: Callable[[_Clients], _T]) -> _T:
+        """Raises ApplicationControlFailed, transient where asking again may help. Credentials that are not taken are
+        read anew once: a run may be longer than a token lives, and it is renewed where the last one stood."""
         import urllib3
         from kubernetes.client.exceptions import ApiException
 
         about = f"application {self.name}: {what} in namespace {self.control.namespace}"
         try:
-            return ask()
+            try:
+                return ask(self._clients)
+            except ApiException as error:
+                if error.status != 401:
+                    raise
+                del self.__dict__["_clients"]
+                return ask(self._clients)
         except ApiException as error:
             status = int(error.status or 0)
+            if status == 0:  # how the official client says that TLS failed
+                raise self._explain_tls(about, str(error.reason)) from None
             why = {
                 401: "the API server does not accept our credentials",
                 403: f"our account may not do that ({_read_message(error)}); docs/applications.md has the role",
                 404: "is not there",
             }.get(status, f"the API server answered {status}: {_read_message(error)}")
-            raise ApplicationControlFailed(
-                f"{about}: {why}", transient=status in (0, 409, 429) or status >= 500
-            ) from None
+            raise ApplicationControlFailed(f"{about}: {why}", transient=status in (409, 429) or status >= 500) from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApplicationControlFailed(
                 f"{about}: the API server does not answer ({type(error).__name__})", transient=True
             ) from None
 
-    @cached_property
-    def _client(self) -> Any:
-        return build_kubernetes_client(self.name, self.control, self.environ)
+    def _explain_tls(self, about: str, reason: str) -> ApplicationControlFailed:
+        """A certificate that is not taken stays so; a connection that broke in its handshake is worth another try."""
+        words = " ".join(reason.partition("\n")[2].partition("] ")[2].partition(" (_ssl.c")[0].split())[:200]
+        told = f"{about}: no TLS with the API server ({words or 'no reason given'})"
+        where = f"migration.applications.{self.name}.kubernetes.credentials"
+        if "certificate" not in words:
+            return ApplicationControlFailed(told, transient=True)
+        return ApplicationControlFailed(
+            f"{told}; correct the authority, the server's name or our certificate in {where}", transient=False
+        )
 
     @cached_property
-    def _apps(self) -> Any:
-        from kubernetes.client import AppsV1Api
+    def _clients(self) -> _Clients:
+        from kubernetes.client import AppsV1Api, CoreV1Api
 
-        return AppsV1Api(self._client)
-
-    @cached_property
-    def _core(self) -> Any:
-        from kubernetes.client import CoreV1Api
-
-        return CoreV1Api(self._client)
+        found = build_kubernetes_client(self.name, self.control, self.environ)
+        return _Clients(AppsV1Api(found), CoreV1Api(found))
 
 
 def describe_workloads(found: Sequence[WorkloadStatus]) -> tuple[str, str]:

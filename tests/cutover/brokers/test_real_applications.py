@@ -1,9 +1,9 @@
 """Twelve applications, moved in the five ways, on real brokers with live traffic; their own records are the judge.
 
 One person answers late, one DAG fails, one pod does not terminate. A wave is done, or everything is where it was: then
-its cause is repaired, and the wave runs again. Airflow and Kubernetes are servers of this process that speak the parts
-of their APIs that are used, and really stop and start the applications (tests/airflow and `make demo` ask a real
-Airflow).
+its cause is repaired, and the wave runs again. Kubernetes is a real API server with its controllers where that is built
+(`python -m lab.kubernetes_server build`), else a small one. Airflow is a server of this process that speaks the part of
+its API that is used (tests/airflow and `make demo` ask a real Airflow). All of them really stop and start applications.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
@@ -35,9 +35,11 @@ from cutover.step_runner import RunResult
 from cutover.wave_states import list_wave_states
 from lab import sample_applications
 from lab.account import build_account, find_applications
+from lab.kubernetes_server import is_kubernetes_built
 from lab.preload import create_lab_topics
 from lab.sample_applications import SampleApplication
 from tests.cutover.kubernetes_api import ApiServer, running_api_server
+from tests.cutover.real_kubernetes import RealCluster, played_namespace, running_server
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
 from topology.application_controls import AirflowControl, KubernetesControl, PlanApplication
@@ -64,12 +66,11 @@ WAVES = tuple(WAYS)
 
 @dataclass
 class Office:
-    """Where applications are, and everybody who stops and starts them: a person, an Airflow, a Kubernetes.
+    """Where applications are, and everybody who stops and starts them: a person, an Airflow, pods.
 
     failing: DAGs whose runs fail. late_s: how long the person takes for the next answer."""
 
     home: Path
-    api: ApiServer
     settings: dict[str, ConnectionSettings]
     names: dict[str, str] = field(default_factory=dict)  # application (or group) → process
     failing: set[str] = field(default_factory=set)
@@ -93,16 +94,12 @@ class Office:
         self.move(request.name, request.verb, request.alias, ",".join(request.bootstrap))
         return PersonAnswer("done", "ann")
 
-    def obey(self, api: ApiServer) -> None:
-        """The kubelet: a pod's application runs while the pod is there, where its variable says."""
-        for workload, item in api.workloads.items():
-            name = workload.partition("/")[2].replace("--", ".")
-            servers = str(api.variable(workload, "KAFKA"))
-            if item["spec"]["replicas"]:
-                alias = next(a for a, each in self.settings.items() if servers in each.bootstrap)
-                self.move(name, "start", alias, servers)
-            elif not any(pod["metadata"]["labels"] == {"app": item["metadata"]["name"]} for pod in api.pods.values()):
-                self.move(name, "stop", "", "")
+    def start_pod(self, app: str, servers: str) -> None:
+        alias = next(alias for alias, each in self.settings.items() if servers in each.bootstrap)
+        self.move(app.replace("--", "."), "start", alias, servers)
+
+    def end_pod(self, app: str) -> None:
+        self.move(app.replace("--", "."), "stop", "", "")
 
     def answer_airflow(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         parts = path.removeprefix("/api/v2/dags/").split("/")
@@ -125,12 +122,120 @@ class Office:
         self.runs[run] = "success"
 
 
+class Kubernetes(Protocol):
+    """Workloads whose pods are applications of the office, one each."""
+
+    kubeconfig: str
+
+    def add(self, app: str, servers: str) -> None:
+        """A Deployment whose application runs already."""
+
+    def follow(self, office: Office) -> None:
+        """From now on, an application is where its pod is."""
+
+    def hold(self, app: str) -> str:
+        """Its pod will not end; returns the pod's name."""
+
+    def release(self) -> None:
+        """Pods that were held end; returns when they are gone."""
+
+    def list_replicas(self) -> set[int]:
+        """Of all workloads."""
+
+
+class SmallKubernetes:
+    """The server of the pure tests."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.api, self.kubeconfig = api, api.kubeconfig
+
+    def add(self, app: str, servers: str) -> None:
+        self.api.add(f"deployment/{app}", 1, {"KAFKA": servers})
+
+    def follow(self, office: Office) -> None:
+        def obey(api: ApiServer) -> None:
+            for workload, item in api.workloads.items():
+                app = item["metadata"]["name"]
+                if item["spec"]["replicas"]:
+                    office.start_pod(app, str(api.variable(workload, "KAFKA")))
+                elif not any(pod["metadata"]["labels"] == {"app": app} for pod in api.pods.values()):
+                    office.end_pod(app)
+
+        self.api.on_change = obey
+
+    def hold(self, app: str) -> str:
+        [pod] = [name for name, each in self.api.pods.items() if each["metadata"]["labels"]["app"] == app]
+        self.api.stuck = {pod}
+        return pod
+
+    def release(self) -> None:
+        with self.api.lock:
+            for pod in self.api.stuck:
+                self.api.pods.pop(pod, None)
+            self.api.stuck.clear()
+            self.api.reconcile()
+
+    def list_replicas(self) -> set[int]:
+        return {self.api.replicas(workload) for workload in self.api.workloads}
+
+
+class RealKubernetes:
+    """A real API server and real controllers; the node is played, and its containers are the office's processes."""
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self.cluster, self.kubeconfig = cluster, cluster.kubeconfig
+        self.apps: dict[str, set[str]] = {}  # app → pods whose container runs
+
+    def add(self, app: str, servers: str) -> None:
+        self.cluster.add(f"deployment/{app}", 1, {"KAFKA": servers})
+        self.apps[app] = {pod.metadata.uid for pod in self.cluster.list_pods(app)}
+
+    def follow(self, office: Office) -> None:
+        def start(pod: Any) -> None:
+            app = pod.metadata.labels["app"]
+            office.start_pod(app, next(each.value for each in pod.spec.containers[0].env if each.name == "KAFKA"))
+            self.apps[app].add(pod.metadata.uid)
+
+        def end(pod: Any) -> None:
+            app = pod.metadata.labels["app"]
+            self.apps[app].discard(pod.metadata.uid)
+            if not self.apps[app]:
+                office.end_pod(app)
+
+        self.cluster.on_start, self.cluster.on_end = start, end
+
+    def hold(self, app: str) -> str:
+        [pod] = [each.metadata.name for each in self.cluster.list_pods(app)]
+        self.cluster.stuck = {pod}
+        return str(pod)
+
+    def release(self) -> None:
+        held = set(self.cluster.stuck)
+        self.cluster.stuck.clear()
+        self.cluster.until(lambda: not held & {pod.metadata.name for pod in self.cluster.list_pods()})
+
+    def list_replicas(self) -> set[int]:
+        return {self.cluster.replicas(f"deployment/{app}") for app in self.apps}
+
+
+@contextmanager
+def running_kubernetes(home: Path) -> Iterator[Kubernetes]:
+    """The real one where it is built."""
+    if not is_kubernetes_built():
+        with running_api_server() as api:
+            yield SmallKubernetes(api)
+        return
+    with running_server(home) as server, played_namespace(server, "shop") as cluster:
+        yield RealKubernetes(cluster)
+
+
 @dataclass(frozen=True)
 class Company:
     """Each wave has a topic, two producers of it and two groups that read it."""
 
     name: str
     office: Office
+    kubernetes: Kubernetes
     settings: dict[str, ConnectionSettings]
     airflow: str
 
@@ -161,7 +266,7 @@ class Company:
             "shop", (f"deployment/{name.replace('.', '--')}",), env="KAFKA",
             credentials=SecretRef("env", "WATERSHED_SECRET_KUBECONFIG"),
         )  # fmt: skip
-        return PlanApplication(kubernetes=control, timeout_ms=8_000)
+        return PlanApplication(kubernetes=control, timeout_ms=20_000)
 
     def plan(self) -> Plan:
         routes = (("onprem", "cloud"), ("cloud", "onprem"))
@@ -214,9 +319,9 @@ class Company:
 def company(kafka_pair: Lab, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Company]:
     settings, here = settings_of(kafka_pair), kafka_pair.clusters["onprem"]
     with ExitStack() as stack:
-        api = stack.enter_context(running_api_server())
-        office = Office(tmp_path / "apps", api, settings)
-        found = Company(topic_name, office, settings, stack.enter_context(serve_airflow(office)))
+        kubernetes = stack.enter_context(running_kubernetes(tmp_path / "kubernetes"))
+        office = Office(tmp_path / "apps", settings)
+        found = Company(topic_name, office, kubernetes, settings, stack.enter_context(serve_airflow(office)))
         create_lab_topics(here.bootstrap, [found.topic(wave) for wave in WAVES], PARTITIONS)
         stack.callback(sample_applications.stop_applications, office.home)
         start_all(found, here.bootstrap)
@@ -228,7 +333,7 @@ def company(kafka_pair: Lab, topic_name: str, tmp_path: Path, monkeypatch: pytes
             "WATERSHED_COMMANDS": str(commands),
             "WATERSHED_HOOK_HOSTS": "loopback",
             "WATERSHED_KUBERNETES_NAMESPACES": "shop",
-            "WATERSHED_SECRET_KUBECONFIG": api.kubeconfig,
+            "WATERSHED_SECRET_KUBECONFIG": kubernetes.kubeconfig,
             "WATERSHED_AIRFLOW_URL": found.airflow,
             "WATERSHED_AIRFLOW_CREDENTIALS": "env:WATERSHED_SECRET_AIRFLOW",
             "WATERSHED_SECRET_AIRFLOW": "token",
@@ -237,8 +342,8 @@ def company(kafka_pair: Lab, topic_name: str, tmp_path: Path, monkeypatch: pytes
         for wave in WAVES:
             for name, way in zip(found.members(wave), WAYS[wave], strict=True):
                 if way == "kubernetes":
-                    api.add(f"deployment/{name.replace('.', '--')}", 1, {"KAFKA": here.bootstrap})
-        api.on_change = office.obey
+                    kubernetes.add(name.replace(".", "--"), here.bootstrap)
+        kubernetes.follow(office)
         yield found
 
 
@@ -272,8 +377,6 @@ def write_switch(folder: Path, office: Office) -> Path:
 
 
 def serve_airflow(office: Office) -> Any:
-    from contextlib import contextmanager
-
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             content = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -308,7 +411,7 @@ def until(what: str, holds: Any, seconds: float = 240) -> None:
 def test_twelve_applications_in_five_ways_are_moved_or_where_they_were(company: Company, tmp_path: Path) -> None:
     plan = applied(company.settings, company.plan())
     forward, _back = plan.flows
-    office, api = company.office, company.office.api
+    office = company.office
     events: list[RunEvent] = []
     with workers(plan, "cloud", tmp_path) as start, workers(plan, "onprem", tmp_path) as start_back:
         start()
@@ -342,16 +445,12 @@ def test_twelve_applications_in_five_ways_are_moved_or_where_they_were(company: 
         assert company.where("two") == {("running", "cloud")}
 
         # Three: a pod does not terminate.
-        [pod] = [name for name in api.pods if "three-p1" in name]
-        api.stuck = {pod}
+        pod = company.kubernetes.hold(company.producers("three")[0].replace(".", "--"))
         result = company.migrate(plan, "three", tmp_path, events)
         assert (result.state, result.step) == ("rolled_back", "fence_producers"), result
         assert f"{pod} is terminating" in result.reason
         assert company.where("three") == {("running", "onprem")}
-        api.stuck.clear()
-        with api.lock:
-            api.pods.pop(pod, None)
-            api.reconcile()
+        company.kubernetes.release()
         assert (result := company.migrate(plan, "three", tmp_path, events)).state == "done", result
         assert company.where("three") == {("running", "cloud")}
 
@@ -369,5 +468,4 @@ def test_twelve_applications_in_five_ways_are_moved_or_where_they_were(company: 
     chain = JournalChain(plan.topology)
     chain.follow(JournalTopicLog(company.settings["cloud"]).read(0))
     assert [(each.state, each.truth) for each in list_wave_states(plan, chain)] == [("done", "cloud")] * 3
-    replicas = {workload: api.replicas(workload) for workload in api.workloads}
-    assert set(replicas.values()) == {1}
+    assert company.kubernetes.list_replicas() == {1}

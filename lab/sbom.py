@@ -2,7 +2,7 @@
 
 `python -m lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
-What only servers of the soak need (`lab.other_servers`) is in it, too.
+What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`) is in it, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def build_bill_of_materials(root: Path = SBOM_ROOT) -> dict[str, Any]:
     """The document. Raises LabError when something pinned has no hash."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     lab = root / KAFKA_POM.parent.name
-    parts = (*_packages(root / "requirements"), *_packages(lab), *_jars(lab), *_go_modules(lab / "kfake" / "go.sum"))
+    parts = (*_packages(root / "requirements"), *_packages(lab), *_jars(lab), *_all_go_modules(lab))
     found = {each["bom-ref"]: each for each in parts}
     return {
         "bomFormat": "CycloneDX",
@@ -63,9 +63,14 @@ def _packages(folder: Path) -> Iterator[dict[str, Any]]:
             yield _library(purl, name, version) | {"externalReferences": files}
 
 
+def _all_go_modules(folder: Path) -> Iterator[dict[str, Any]]:
+    for sums in sorted(folder.glob("*/go.sum")):
+        yield from _go_modules(sums)
+
+
 def _go_modules(sums: Path) -> Iterator[dict[str, Any]]:
     """The hash of a Go module is of its files' hashes (`h1:`), which CycloneDX has no name for: a property."""
-    for line in sums.read_text().splitlines() if sums.exists() else ():
+    for line in sums.read_text().splitlines():
         name, version, checksum = line.split()
         if not version.endswith("/go.mod"):
             ref = f"pkg:golang/{name}@{version}"

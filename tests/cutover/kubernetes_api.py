@@ -16,8 +16,9 @@ APPS, CORE = "/apis/apps/v1/namespaces/shop", "/api/v1/namespaces/shop"
 
 @dataclass
 class ApiServer:
-    """workloads: `deployment/NAME` → object. token: the only one that is taken; tokens: those that came. stuck: pods that do not end. unready: workloads whose pods do not get
-    ready. refuse: path → (status, message). patches: in order."""
+    """workloads: `deployment/NAME` → object. stuck: pods that do not end. unready: workloads whose pods do not get
+    ready. refuse: path → (status, message). patches: in order. token: the only one that is taken; tokens: those that
+    came."""
 
     port: int = 0
     workloads: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -70,7 +71,8 @@ class ApiServer:
                 self._pod(name, number, ready=workload not in self.unready)
             ready = 0 if workload in self.unready else wanted
             counts = {"replicas": wanted, "updatedReplicas": wanted, "readyReplicas": ready}
-            shown = {name: count for name, count in counts.items() if count}  # Go's `omitempty`
+            always = {"replicas"} if workload.startswith("statefulset/") else set()  # the rest has Go's `omitempty`
+            shown = {each: count for each, count in counts.items() if count or each in always}
             item["status"] = {"observedGeneration": item["metadata"]["generation"], **shown}
         self.on_change(self)
 

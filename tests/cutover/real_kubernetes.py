@@ -92,8 +92,8 @@ class RealCluster:
             time.sleep(_LOOK_S)
 
     def build_token(self, account: str, seconds: float) -> str:
-        """What the API server would give a service account, for any time (its own are for 10 minutes at least). It takes
-        a token for a minute more than that (go-jose's leeway), and keeps an answer for 10 s."""
+        """What the API server would give a service account, for any time (its own are for 10 minutes at least). A token
+        is taken for a minute more than that (go-jose's leeway); what was found is kept for 10 s."""
         now = int(time.time())
         there = self.core.read_namespaced_service_account(account, self.namespace).metadata
         inside = {"namespace": self.namespace, "serviceaccount": {"name": account, "uid": there.uid}}

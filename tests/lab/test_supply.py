@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.errors import LabError
+from lab.kubernetes_server import KUBERNETES_FOLDER
 from lab.other_servers import KFAKE_FOLDER, TANSU_PIN
 from lab.sbom import SBOM_ROOT, build_bill_of_materials
 
@@ -45,7 +46,8 @@ def test_the_bill_names_everything_with_its_hashes() -> None:
         for line in sums.read_text().splitlines():
             checksum, name = line.split()
             assert jars[f"jar:{name}"]["hashes"] == [{"alg": "SHA-256", "content": checksum}]
-    modules = [line.split()[:2] for line in (KFAKE_FOLDER / "go.sum").read_text().splitlines()]
+    sums = [folder / "go.sum" for folder in (KFAKE_FOLDER, KUBERNETES_FOLDER)]
+    modules = [line.split()[:2] for path in sums for line in path.read_text().splitlines()]
     for name, version in modules:
         assert version.endswith("/go.mod") or found[f"pkg:golang/{name}@{version}"]["properties"]
     broker = next(each for each in jars.values() if each["name"] == "kafka_2.13")

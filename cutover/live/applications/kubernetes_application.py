@@ -287,7 +287,7 @@ class KubernetesApplication:
             except ApiException as error:
                 if error.status != 401:
                     raise
-                del self.__dict__["_clients"]
+                self.__dict__.pop("_clients", None)
                 return ask(self._clients)
         except ApiException as error:
             status = int(error.status or 0)

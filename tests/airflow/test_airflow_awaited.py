@@ -114,7 +114,13 @@ def served(status: int = 200) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
 
 def test_every_question_of_every_dag_has_the_notifier(folder: Path) -> None:
     asking = [task for dag in load().dags.values() for task in dag.tasks if isinstance(task, HITLOperator)]
-    assert {task.dag_id.partition("__")[0] for task in asking} >= {"migrate", "rollback", "decide", "replicate", "drill"}
+    assert {task.dag_id.partition("__")[0] for task in asking} >= {
+        "migrate",
+        "rollback",
+        "decide",
+        "replicate",
+        "drill",
+    }
     assert all([type(each) for each in task.notifiers] == [PersonAwaitedNotifier] for task in asking)
 
 
@@ -191,7 +197,12 @@ def test_airflows_own_mail_is_sent(asks: Any, settings: Any, monkeypatch: pytest
     ],
 )
 def test_a_failure_is_an_error_in_the_log_and_the_question_is_asked(
-    asks: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], entries: Any, words: str
+    asks: Any,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    entries: Any,
+    words: str,
 ) -> None:
     monkeypatch.setattr(person_notifier, "NOTIFY_S", 0.2)
     settings(entries)

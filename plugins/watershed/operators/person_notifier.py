@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,13 @@ class PersonAwaitedNotifier(BaseNotifier):
         except (HostSettingsRefused, NotifierRefused) as refused:
             self.log.error("nobody was told that a person is awaited: %s", escape_control_lines(str(refused)))
             return
-        question = describe_question(context) if entries else None
+        if not entries:
+            return
+        question = describe_question(context)
         for entry in entries:
             name = entry.get("webhook") or entry.get("class")
             try:
-                run_with_deadline(NOTIFY_S, lambda told=entry: _tell(told, question, context))  # type: ignore[misc]
+                run_with_deadline(NOTIFY_S, partial(_tell, entry, question, context))
                 self.log.info("told %s that a person is awaited", escape_control_lines(str(name)))
             except Exception as error:  # noqa: BLE001 (whatever somebody's notifier raises: the question is asked)
                 why = f"no end in {NOTIFY_S:g} s" if isinstance(error, TimeoutError) else str(error)

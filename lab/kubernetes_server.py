@@ -173,7 +173,7 @@ def _wait_until_ready(server: KubernetesServer) -> None:
         time.sleep(0.1)
 
 
-def run_in_foreground() -> None:
+def _run_in_foreground() -> None:
     """Runs a server in a folder that is gone afterwards, until SIGINT or SIGTERM. Raises ToolMissing, LabError."""
     with tempfile.TemporaryDirectory(prefix="watershed-kubernetes-") as home:
         server = start_kubernetes(home)
@@ -193,6 +193,6 @@ if __name__ == "__main__":
             sys.exit("usage: python -m lab.kubernetes_server [build]")
         else:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            run_in_foreground()
+            _run_in_foreground()
     except LabError as error:
         sys.exit(f"lab: {error}")

@@ -2,7 +2,7 @@
 no scheduler and no kubelet, so that whoever uses it binds pods to nodes and says what becomes of them.
 
 One program has all of it, built once from lab/kubernetes (Go modules, held to lab/kubernetes/go.sum) into the user's
-cache. On two cores that takes some twenty minutes of processor time; `python -m lab.kubernetes_server build` does it.
+cache: `python -m lab.kubernetes_server build`. On two cores that are busy otherwise, the first build takes 16 minutes.
 `python -m lab.kubernetes_server` runs a server until Ctrl-C. Everything listens on 127.0.0.1 only.
 """
 

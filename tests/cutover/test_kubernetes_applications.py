@@ -212,6 +212,12 @@ def test_a_token_that_was_renewed_where_it_stood_is_read_anew_once(api: ApiServe
     with pytest.raises(ApplicationControlFailed, match="does not accept our credentials"):
         told.look("checkout")
     assert api.tokens == ["Bearer let-me-in"] * 2
+    for half_written in ("", api.kubeconfig[:40], json.dumps({"clusters": []})):
+        environ["WATERSHED_SECRET_KUBECONFIG"] = half_written
+        for _ in range(2):
+            with pytest.raises(ApplicationControlFailed) as failed:
+                told.look("checkout")
+            assert failed.value.transient, half_written
     environ["WATERSHED_SECRET_KUBECONFIG"] = api.kubeconfig
     assert told.look("checkout").state == "running"
 

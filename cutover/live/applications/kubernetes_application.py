@@ -287,7 +287,7 @@ class KubernetesApplication:
             except ApiException as error:
                 if error.status != 401:
                     raise
-                self.__dict__.pop("_clients", None)
+                self._read_credentials_anew()
                 return ask(self._clients)
         except ApiException as error:
             status = int(error.status or 0)
@@ -315,8 +315,19 @@ class KubernetesApplication:
             f"{told}; correct the authority, the server's name or our certificate in {where}", transient=False
         )
 
+    def _read_credentials_anew(self) -> None:
+        """Raises ApplicationControlFailed, transient whatever the reason: they could be used before, perhaps somebody
+        writes them just now. Those of before stay until then, and whoever asks with them comes here again."""
+        try:
+            self.__dict__["_clients"] = self._build_clients()
+        except ApplicationControlFailed as failed:
+            raise ApplicationControlFailed(str(failed), transient=True) from None
+
     @cached_property
     def _clients(self) -> _Clients:
+        return self._build_clients()
+
+    def _build_clients(self) -> _Clients:
         from kubernetes.client import AppsV1Api, CoreV1Api
 
         found = build_kubernetes_client(self.name, self.control, self.environ)

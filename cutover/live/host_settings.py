@@ -37,7 +37,7 @@ def read_host_settings(path: Path, variable: str, key: str, manual: str) -> Any:
             value = yaml.safe_load(file.read(_MOST_BYTES))
     except OSError as error:
         raise HostSettingsRefused(f"{variable}={path} cannot be read ({error.strerror}); correct it") from None
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError):  # also what `!!bool x` raises
         raise HostSettingsRefused(f"{path} is no YAML; see {manual}") from None
     if not isinstance(value, dict) or set(value) != {key}:
         raise HostSettingsRefused(f"{path} has to hold `{key}:`, and nothing else; see {manual}")

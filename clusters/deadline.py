@@ -10,9 +10,9 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-def run_with_deadline(seconds: float, work: Callable[[], _T]) -> _T:
-    """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
-    not done then is left behind and ends with this process."""
+def start_work(work: Callable[[], _T]) -> Future[_T]:
+    """Do work in a thread of its own, which ends with this process. Whatever it raises is in the result, SystemExit
+    too."""
     result: Future[_T] = Future()
 
     def run() -> None:
@@ -22,4 +22,10 @@ def run_with_deadline(seconds: float, work: Callable[[], _T]) -> _T:
             result.set_exception(error)
 
     threading.Thread(target=run, name="within", daemon=True).start()
-    return result.result(seconds)
+    return result
+
+
+def run_with_deadline(seconds: float, work: Callable[[], _T]) -> _T:
+    """Do work in a thread of its own. Raises what it raises, and TimeoutError when it is not done in time; what is
+    not done then is left behind and ends with this process."""
+    return start_work(work).result(seconds)

@@ -21,6 +21,7 @@ from airflow.providers.standard.operators import hitl
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk.bases.notifier import BaseNotifier
 from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.log import redact
 
 from plugins.watershed.operators import person_notifier
 from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier, find_notifier_problems
@@ -46,8 +47,27 @@ class Kept(BaseNotifier):
 
 
 class Broken(BaseNotifier):
+    def __init__(self, url: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.url = url
+
     def notify(self, context: Any) -> None:
-        raise RuntimeError("no such channel\n[31m")
+        raise RuntimeError(f"no such channel at {self.url}\n[31m")
+
+
+class Picky(BaseNotifier):
+    def __init__(self, token: str) -> None:
+        raise ValueError(f"{token} is no token")
+
+
+class Exits(BaseNotifier):
+    def notify(self, context: Any) -> None:
+        raise SystemExit(3)
+
+
+class HangsWhenMade(BaseNotifier):
+    def __init__(self) -> None:
+        time.sleep(5)
 
 
 class Hangs(BaseNotifier):
@@ -82,9 +102,9 @@ def asks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Writes the host's file."""
 
-    def write(entries: Any, key: str = "notifiers") -> Path:
+    def write(entries: Any) -> Path:
         path = tmp_path / "notifiers.yaml"
-        path.write_text(json.dumps({key: entries}))
+        path.write_text(json.dumps({"notifiers": entries}))
         path.chmod(0o600)
         monkeypatch.setenv("WATERSHED_NOTIFIERS", str(path))
         return path
@@ -93,7 +113,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @contextmanager
-def served(status: int = 200) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
+def served(status: int = 200, *, echo: bool = False) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
     heard: list[tuple[Any, bytes]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,6 +121,8 @@ def served(status: int = 200) -> Iterator[tuple[str, list[tuple[Any, bytes]]]]:
             heard.append((self.headers, self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(status)
             self.end_headers()
+            if echo:
+                self.wfile.write(f"{self.path} is not registered".encode())
 
         def log_message(self, *_args: object) -> None:
             pass
@@ -190,9 +212,13 @@ def test_airflows_own_mail_is_sent(asks: Any, settings: Any, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([{"class": f"{HERE}.Broken"}], "Broken was not told that a person is awaited: no such channel"),
-        ([{"class": f"{HERE}.Hangs"}], "Hangs was not told that a person is awaited: no end in 0.2 s"),
-        ([{"webhook": "https://elsewhere.example/x"}], "https://elsewhere.example/x is not allowed"),
+        ([{"class": f"{HERE}.Broken"}], "Broken) was not told that a person is awaited: RuntimeError"),
+        ([{"class": f"{HERE}.Hangs"}], "Hangs) was not told that a person is awaited: no end in 0.2 s"),
+        ([{"class": f"{HERE}.Exits"}], "Exits) was not told that a person is awaited: SystemExit"),
+        (
+            [{"webhook": "https://elsewhere.example/x"}],
+            "told that a person is awaited: elsewhere.example is not allowed",
+        ),
         ("all", "`notifiers` in "),
     ],
 )
@@ -211,6 +237,59 @@ def test_a_failure_is_an_error_in_the_log_and_the_question_is_asked(
     assert len([line for line in capsys.readouterr().out.splitlines() if words in line and "[error" in line]) == 1
 
 
+@pytest.mark.parametrize("broken", ["_read_entries", "describe_question"])
+def test_a_fault_of_our_own_is_an_error_in_the_log_too(
+    asks: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    def fail(_given: Any) -> Any:
+        raise KeyError("maybe")
+
+    settings([{"class": f"{HERE}.Kept", "arguments": {"text": "x"}}])
+    monkeypatch.setattr(person_notifier, broken, fail)
+    asks()
+    assert "nobody was told that a person is awaited: KeyError" in capsys.readouterr().out
+
+
+def test_all_are_told_at_once(asks: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three that hang and one that does not: the deadline is one for all, and nobody waits behind another."""
+    monkeypatch.setattr(person_notifier, "NOTIFY_S", 1.5)
+    settings([{"class": f"{HERE}.Hangs"}] * 3 + [{"class": f"{HERE}.Kept", "arguments": {"text": "told"}}])
+    waits: list[float] = []
+    wait = person_notifier.wait
+    monkeypatch.setattr(person_notifier, "wait", lambda works, seconds: (waits.append(seconds), wait(works, seconds)))
+    asks()
+    assert (waits, Kept.told) == ([1.5], ["told"])
+
+
+def test_no_secret_of_the_settings_is_in_the_log(
+    asks: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WATERSHED_HOOK_HOSTS", "loopback")
+    secret = "s3cr3t-p4th"
+    with served(status=404, echo=True) as (url, heard):
+        host = url.removeprefix("http://").removesuffix("/awaited")
+        entries = [
+            {"webhook": f"http://{host}/{secret}?token={secret}-q"},
+            {"webhook": f"https://ann:{secret}@elsewhere.example/{secret}"},
+            {"class": f"{HERE}.Broken", "arguments": {"url": f"https://chat.example/{secret}"}},
+            {"class": f"{HERE}.Picky", "arguments": {"token": secret}},
+        ]
+        path = settings(entries)
+        asks()
+        found = find_notifier_problems({"WATERSHED_NOTIFIERS": str(path), "WATERSHED_HOOK_HOSTS": "loopback"})
+    assert len(heard) == 1
+    lines = [each for each in capsys.readouterr().out.splitlines() if "was not told" in each]
+    for number, words in enumerate(
+        ("(127.0.0.1) was not told", "(elsewhere.example) was", "Broken) was", "`arguments` (token): ValueError"), 1
+    ):
+        [line] = [each for each in lines if f"notifier {number} (" in each]
+        assert words in line
+    assert len(found) == 2
+    assert secret not in " ".join([*lines, *found])
+    said = redact(f"Failed to send notification: https://chat.example/{secret}, {entries[0]['webhook']}")
+    assert secret not in str(said)
+
+
 def test_who_says_no_is_no_reason_not_to_tell_the_next(
     asks: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,9 +303,14 @@ def test_who_says_no_is_no_reason_not_to_tell_the_next(
 @pytest.mark.parametrize(
     ("entries", "words"),
     [
-        ([{"class": "nowhere.at.All"}], "notifier nowhere.at.All cannot be imported on this host"),
-        ([{"class": "pathlib.Path"}], "notifier pathlib.Path is no class that extends"),
-        ([{"class": f"{HERE}.Kept", "arguments": {"words": 1}}], "does not take these arguments"),
+        ([{"class": "nowhere.at.All"}], "(nowhere.at.All): it cannot be imported on this host (no module nowhere)"),
+        ([{"class": "raises.Any"}], "(raises.Any): it cannot be imported on this host (RuntimeError)"),
+        ([{"class": "ends.Any"}], "(ends.Any): it cannot be imported on this host (SystemExit)"),
+        ([{"class": "garbled.Any"}], "(garbled.Any): it cannot be imported on this host (SyntaxError)"),
+        ([{"class": f"{HERE}.HangsWhenMade"}], "HangsWhenMade): no end in 1 s"),
+        ([{"class": "pathlib.Path"}], "notifier 1 (pathlib.Path): it is no class that extends"),
+        ([{"class": f"{HERE}.Kept", "arguments": {"words": 1}}], "does not take these `arguments` (words): TypeError"),
+        ([{"webhook": "https://elsewhere.example/a b"}], "each has `webhook`"),
         ([{"webhook": "https://elsewhere.example/x"}], "WATERSHED_HOOK_HOSTS=elsewhere.example"),
         ([{"webhook": "http://127.0.0.1/x", "secret": "text"}], "is one of env, file, airflow_connection"),
         ([{"webhook": "http://127.0.0.1/x", "secret": {"env": "WATERSHED_SECRET_ABSENT"}}], "is not set"),
@@ -234,18 +318,34 @@ def test_who_says_no_is_no_reason_not_to_tell_the_next(
         ([{"class": "x", "arguments": []}], "each has `webhook`"),
     ],
 )
-def test_what_would_keep_somebody_from_being_told_is_found_before(settings: Any, entries: Any, words: str) -> None:
+def test_what_would_keep_somebody_from_being_told_is_found_before(
+    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: Any, words: str
+) -> None:
+    for name, text in (("raises", "raise RuntimeError"), ("ends", "raise SystemExit"), ("garbled", "def")):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(person_notifier, "CHECK_S", 1.0 if "HangsWhenMade" in str(entries) else 60.0)
     environ = {"WATERSHED_NOTIFIERS": str(settings(entries))}
     assert words in " ".join(find_notifier_problems(environ))
 
 
-def test_the_first_task_warns_of_it(folder: Path, settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("notifier: []", "has to hold `notifiers:`, and nothing else"),
+        ("notifiers: !!bool maybe", "is no YAML"),
+        ("notifiers: !!timestamp x", "is no YAML"),
+    ],
+)
+def test_the_first_task_warns_of_it(
+    folder: Path, settings: Any, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
     task = load().dags["decide__orders"].get_task("compile")
     task.expected = ""
-    settings([], key="notifier")
+    settings([]).write_text(text)
     plan = task.execute({})
     assert plan.startswith("sha256:")
-    assert "has to hold `notifiers:`, and nothing else" in capsys.readouterr().out
+    assert words in capsys.readouterr().out
 
 
 def test_a_file_that_others_could_have_written_names_nobody(settings: Any) -> None:

@@ -15,24 +15,30 @@ told; the page says that a person is awaited all the same.
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.bases.notifier import BaseNotifier
+from airflow.sdk.log import mask_secret
 
-from clusters.deadline import run_with_deadline
+from clusters.deadline import start_work
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
+    from cutover.hooks.hook_messages import HookReply
     from cutover.hooks.http_hook import HttpHook
 
 NOTIFIERS_VARIABLE = "WATERSHED_NOTIFIERS"
 MANUAL = "docs/airflow-operations.md#who-is-told-that-a-person-is-awaited"
-NOTIFY_S = 15.0  # for each; the task holds a worker slot meanwhile
+NOTIFY_S = 6.0  # for all together; whoever answers sooner than the task waits for him makes it come back late
+CHECK_S = 15.0  # for all together
+_SHORTEST_SECRET = 8  # letters of a part of an address
 _MOST_LETTERS = 4_000  # of a question's text; the whole is behind its link
 
 
@@ -61,27 +67,28 @@ class AwaitedQuestion:
 class PersonAwaitedNotifier(BaseNotifier):
     """Tells everybody whom the settings name. A failure is an error in the task's log, and never one of the task."""
 
-    def notify(self, context: Any) -> None:
-        """Tells one after the other, each for NOTIFY_S at most."""
-        from cutover.live.host_settings import HostSettingsRefused
+    def __call__(self, *args: Any) -> None:
+        """Airflow's own renders templates first and raises what fails; here is no template, and nothing is raised."""
+        self.notify(args[0])
 
+    def notify(self, context: Any) -> None:
+        """Tells all at once, for NOTIFY_S at most."""
         try:
-            entries = _read_entries(os.environ)
-        except (HostSettingsRefused, NotifierRefused) as refused:
-            self.log.error("nobody was told that a person is awaited: %s", escape_control_lines(str(refused)))
-            return
+            self._tell_all(context)
+        except Exception as error:  # noqa: BLE001 (the question is asked, whatever becomes of this)
+            self.log.error("nobody was told that a person is awaited: %s", _explain(error))
+
+    def _tell_all(self, context: Any) -> None:
+        entries = _read_entries(os.environ)
         if not entries:
             return
         question = describe_question(context)
-        for entry in entries:
-            name = entry.get("webhook") or entry.get("class")
-            try:
-                run_with_deadline(NOTIFY_S, partial(_tell, entry, question, context))
-                self.log.info("told %s that a person is awaited", escape_control_lines(str(name)))
-            except Exception as error:  # noqa: BLE001 (whatever somebody's notifier raises: the question is asked)
-                why = f"no end in {NOTIFY_S:g} s" if isinstance(error, TimeoutError) else str(error)
-                said = escape_control_lines(f"{name} was not told that a person is awaited: {why or type(error)}")
-                self.log.error("%s. Correct %s, or what it names", said, os.environ[NOTIFIERS_VARIABLE])
+        for name, failure in _do_each(entries, partial(_tell, question, context), NOTIFY_S):
+            if failure:
+                remedy = f"Correct {os.environ[NOTIFIERS_VARIABLE]}, or what it names"
+                self.log.error("%s was not told that a person is awaited: %s. %s", name, failure, remedy)
+            else:
+                self.log.info("told %s that a person is awaited", name)
 
 
 def describe_question(context: Any) -> AwaitedQuestion:
@@ -101,23 +108,66 @@ def describe_question(context: Any) -> AwaitedQuestion:
 
 
 def find_notifier_problems(environ: Mapping[str, str]) -> list[str]:
-    """What would keep somebody from being told, each with its remedy. Nobody is told anything."""
+    """What would keep somebody from being told, each with its remedy, in CHECK_S at most. Nobody is told anything."""
+    try:
+        entries = _read_entries(environ)
+        found = _do_each(entries, partial(_check, environ), CHECK_S)
+        return [f"{name}: {failure}" for name, failure in found if failure]
+    except Exception as error:  # noqa: BLE001 (no run fails because nobody would be told)
+        return [_explain(error)]
+
+
+def _do_each(
+    entries: Sequence[dict[str, Any]], do: Callable[[dict[str, Any]], None], seconds: float
+) -> Iterator[tuple[str, str]]:
+    """All at once. The name of each, and what kept it from being done; "" where nothing did."""
+    for secret in (secret for entry in entries for secret in _list_secrets(entry)):
+        mask_secret(secret)
+    begun = [(_name_entry(number, entry), start_work(partial(do, entry))) for number, entry in enumerate(entries, 1)]
+    wait([work for _, work in begun], seconds)
+    for name, work in begun:
+        yield name, _explain(work.exception()) if work.done() else f"no end in {seconds:g} s"
+
+
+def _explain(error: BaseException | None) -> str:
+    """Of what is not ours only its kind, because its words may quote a secret; empty for None."""
     from clusters.errors import SecretMissing
     from cutover.live.host_settings import HostSettingsRefused
 
-    found: list[str] = []
-    try:
-        for entry in _read_entries(environ):
-            try:
-                if "webhook" in entry:
-                    found += _build_webhook(entry, environ).problems()
-                else:
-                    _build_notifier(entry)
-            except (NotifierRefused, SecretMissing) as problem:
-                found.append(str(problem))
-    except (HostSettingsRefused, NotifierRefused) as refused:
-        found.append(str(refused))
-    return found
+    if error is None:
+        return ""
+    ours = isinstance(error, (HostSettingsRefused, NotifierRefused, SecretMissing))
+    return escape_control_lines(str(error)) if ours else type(error).__name__
+
+
+def _name_entry(number: int, entry: dict[str, Any]) -> str:
+    """Without what may be a secret in an address: everything but its host."""
+    from cutover.live.allowed_hosts import parse_host
+
+    what = (parse_host(entry["webhook"]) or "no host") if "webhook" in entry else entry["class"]
+    return escape_control_lines(f"notifier {number} ({what})")
+
+
+def _list_secrets(entry: dict[str, Any]) -> list[str]:
+    """Texts of the settings that may be secrets, or hold one: an address and its longer parts but the host (services
+    quote them when they refuse), and each text of `arguments`."""
+    from cutover.live.allowed_hosts import parse_host
+
+    if "webhook" not in entry:
+        return list(_list_texts(entry.get("arguments", {})))
+    url = entry["webhook"]
+    parts = [each for each in re.split(r"[/?&=#@:]", url) if len(each) >= _SHORTEST_SECRET]
+    return [url, *(each for each in parts if each.lower() != parse_host(url))]
+
+
+def _list_texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _list_texts(list(value.values()))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _list_texts(each)
 
 
 def _read_entries(environ: Mapping[str, str]) -> Sequence[dict[str, Any]]:
@@ -140,7 +190,7 @@ def _is_entry(value: object) -> bool:
     if not isinstance(value, dict):
         return False
     if "webhook" in value:
-        return isinstance(value["webhook"], str) and value.keys() <= {"webhook", "secret"}
+        return _is_plain(value["webhook"]) and value.keys() <= {"webhook", "secret"}
     return (
         isinstance(value.get("class"), str)
         and isinstance(value.get("arguments", {}), dict)
@@ -148,10 +198,24 @@ def _is_entry(value: object) -> bool:
     )
 
 
-def _tell(entry: dict[str, Any], question: AwaitedQuestion, context: Any) -> None:
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and " " not in value
+
+
+def _check(environ: Mapping[str, str], entry: dict[str, Any]) -> None:
+    """Raises whatever would keep it from being told."""
+    if "webhook" not in entry:
+        _build_notifier(entry)
+    elif problems := _build_webhook(entry, environ).problems():
+        raise NotifierRefused(_hide_secrets(entry, "; ".join(problems)))
+
+
+def _tell(question: AwaitedQuestion, context: Any, entry: dict[str, Any]) -> None:
     """Raises whatever keeps it from being told."""
     if "webhook" in entry:
-        _call_webhook(_build_webhook(entry, os.environ), question)
+        reply = _call_webhook(_build_webhook(entry, os.environ), question)
+        if reply.word != "yes":
+            raise NotifierRefused(_hide_secrets(entry, reply.text))
         return
     # Without the DAG: ours render templates to Python objects, and a headline is a text whatever is in it.
     shown = {name: value for name, value in context.items() if name != "dag"}
@@ -165,14 +229,17 @@ def _build_notifier(entry: dict[str, Any]) -> BaseNotifier:
     path = str(entry["class"])
     try:
         kind = import_string(path)
-    except ImportError as error:
-        raise NotifierRefused(f"notifier {path} cannot be imported on this host ({error}); install it") from None
+    except BaseException as error:  # noqa: BLE001 (a module of somebody else: it may even end the process)
+        why = f"no module {error.name}" if isinstance(error, ModuleNotFoundError) else type(error).__name__
+        raise NotifierRefused(f"it cannot be imported on this host ({why}); install or correct it") from None
     if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
-        raise NotifierRefused(f"notifier {path} is no class that extends airflow.sdk.bases.notifier.BaseNotifier")
+        raise NotifierRefused("it is no class that extends airflow.sdk.bases.notifier.BaseNotifier")
     try:
         return kind(**entry.get("arguments", {}))
-    except Exception as error:  # noqa: BLE001 (a constructor of somebody else)
-        raise NotifierRefused(f"notifier {path} does not take these arguments: {error}") from None
+    except BaseException as error:  # noqa: BLE001 (a constructor of somebody else)
+        given = ", ".join(map(str, entry.get("arguments", {}))) or "none"
+        why = type(error).__name__
+        raise NotifierRefused(f"it does not take these `arguments` ({given}): {why}; correct them") from None
 
 
 def _build_webhook(entry: dict[str, Any], environ: Mapping[str, str]) -> HttpHook:
@@ -184,21 +251,30 @@ def _build_webhook(entry: dict[str, Any], environ: Mapping[str, str]) -> HttpHoo
     secret, given = None, entry.get("secret")
     if given is not None:
         if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= {"env", "file", "airflow_connection"}:
-            raise NotifierRefused(f"`secret` of {entry['webhook']} is one of env, file, airflow_connection; correct it")
+            raise NotifierRefused("its `secret` is one of env, file, airflow_connection; correct it")
         [(kind, name)] = given.items()
         vault = SecretResolver("", environ, where=NOTIFIERS_VARIABLE, own=True)
         secret = vault.text("secret", SecretRef(kind, str(name)))
     return HttpHook(entry["webhook"], secret, NOTIFY_S - 1, environ, time.monotonic, time.sleep, time.time)
 
 
-def _call_webhook(hook: HttpHook, question: AwaitedQuestion) -> None:
-    """As hooks are called (docs/hooks.md), at the point `awaited`. Raises NotifierRefused unless it says yes."""
+def _call_webhook(hook: HttpHook, question: AwaitedQuestion) -> HookReply:
+    """As hooks are called (docs/hooks.md), at the point `awaited`."""
     from cutover.hooks.hook_messages import HookCall
 
     told = asdict(question)
     key = f"{question.dag}/{question.run}/{question.task}/{question.attempt}"
     wave = question.task.rpartition(".")[0].partition(".")[0]
     at_ms = int(time.time() * 1000)
-    reply = hook.call(HookCall(question.topology, question.run, wave, "notifier", "awaited", key, told, at_ms))
-    if reply.word != "yes":
-        raise NotifierRefused(reply.text)
+    return hook.call(HookCall(question.topology, question.run, wave, "notifier", "awaited", key, told, at_ms))
+
+
+def _hide_secrets(entry: dict[str, Any], text: str) -> str:
+    """The text without the parts of the address; the address as a whole is its host."""
+    from cutover.live.allowed_hosts import parse_host
+
+    url, *parts = _list_secrets(entry)
+    text = text.replace(url, parse_host(url) or "the address")
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, "…")
+    return text

@@ -30,7 +30,7 @@ from topology.application_controls import KubernetesControl
 _T = TypeVar("_T")
 _REQUEST_S = (5.0, 15.0)  # to connect, to answer
 _MOST_PODS = 5  # that are named
-_OVER = ("Succeeded", "Failed")  # phases of pods that run no more
+_OVER = ("Succeeded", "Failed")  # phases of pods whose containers have ended, or whose node is given up (PodGC)
 
 
 _METHODS = {"deployment": "deployment", "statefulset": "stateful_set"}  # how the official client calls them

@@ -12,6 +12,7 @@ import json
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -39,7 +40,7 @@ from lab.kubernetes_server import is_kubernetes_built
 from lab.preload import create_lab_topics
 from lab.sample_applications import SampleApplication
 from tests.cutover.kubernetes_api import ApiServer, running_api_server
-from tests.cutover.real_kubernetes import RealCluster, played_namespace, running_server
+from tests.cutover.real_kubernetes import NOT_BUILT, RealCluster, played_namespace, running_server
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
 from topology.application_controls import AirflowControl, KubernetesControl, PlanApplication
@@ -220,8 +221,9 @@ class RealKubernetes:
 
 @contextmanager
 def running_kubernetes(home: Path) -> Iterator[Kubernetes]:
-    """The real one where it is built."""
+    """The real one where it is built; else the summary of the tests says that it was not."""
     if not is_kubernetes_built():
+        warnings.warn(f"a small API server stands in for the real one, which is {NOT_BUILT}", stacklevel=1)
         with running_api_server() as api:
             yield SmallKubernetes(api)
         return

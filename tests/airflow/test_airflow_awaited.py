@@ -311,6 +311,8 @@ def test_who_says_no_is_no_reason_not_to_tell_the_next(
         ([{"class": "pathlib.Path"}], "notifier 1 (pathlib.Path): it is no class that extends"),
         ([{"class": f"{HERE}.Kept", "arguments": {"words": 1}}], "does not take these `arguments` (words): TypeError"),
         ([{"webhook": "https://elsewhere.example/a b"}], "each has `webhook`"),
+        ([{"webhook": ""}], "each has `webhook`"),
+        ([{"webhook": "elsewhere"}], "notifier 1 (no host): the address names no host"),
         ([{"webhook": "https://elsewhere.example/x"}], "WATERSHED_HOOK_HOSTS=elsewhere.example"),
         ([{"webhook": "http://127.0.0.1/x", "secret": "text"}], "is one of env, file, airflow_connection"),
         ([{"webhook": "http://127.0.0.1/x", "secret": {"env": "WATERSHED_SECRET_ABSENT"}}], "is not set"),

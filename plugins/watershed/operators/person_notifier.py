@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NOTIFIERS_VARIABLE = "WATERSHED_NOTIFIERS"
 MANUAL = "docs/airflow-operations.md#who-is-told-that-a-person-is-awaited"
-NOTIFY_S = 6.0  # for all together; whoever answers sooner than the task waits for him makes it come back late
+NOTIFY_S = 6.0  # for all together; an answer that comes meanwhile counts when the task has ended (Airflow keeps it)
 CHECK_S = 15.0  # for all together
 _SHORTEST_SECRET = 8  # letters of a part of an address
 _MOST_LETTERS = 4_000  # of a question's text; the whole is behind its link
@@ -199,7 +199,7 @@ def _is_entry(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and " " not in value
+    return isinstance(value, str) and value != "" and value.isprintable() and " " not in value
 
 
 def _check(environ: Mapping[str, str], entry: dict[str, Any]) -> None:

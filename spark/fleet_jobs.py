@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from replicator.worker.fleet_supervisor import WorkerObservation
+from replicator.worker.fleet_supervisor import WorkerHost, WorkerObservation
+from spark.cluster_cores import FleetCoreLimit, describe_fleet_room
 from spark.fleet_connection import FleetDriver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+_YIELD_S = 20.0  # a fleet that holds too many cores for so long gives them back
 
 FleetTask = Callable[[int | None, int, int, Iterator[int]], Iterator[str]]
 """One task: epoch, place, the partition's number and its rows; how the worker ended, "" for well."""
@@ -24,36 +28,72 @@ class SparkJobHost:
     """Starts and ends the jobs of one SparkContext.
 
     Without `surge`: a job that replaces another begins when the other has ended, because a core may not be free.
+
+    limit: how many cores the fleet may hold; None where nobody counts. Workers beyond wait; so do those that the limit
+    does not leave any more (never the last one). near: hosts processes beside the driver. Where the limit leaves no
+    core at all, one worker runs there, so that a fleet on a full cluster copies.
     """
 
     context: SparkContext
     driver: FleetDriver
     task: FleetTask
     surge: bool = False
+    limit: FleetCoreLimit | None = None
+    near: WorkerHost | None = None
+    say: Callable[[str], None] = lambda _text: None
+    spark_waits: str = ""  # what `spark.resource_wait` says of jobs that were submitted
     engine: Literal["spark", "process"] = "spark"
     hosts_whole_fleet: bool = False
     _ended: dict[int, str | None] = field(default_factory=dict)  # place → None while its job runs, or how it ended
+    _epochs: dict[int, int | None] = field(default_factory=dict)
+    _waiting: set[int] = field(default_factory=set)  # places without a job
+    _told: set[int] = field(default_factory=set)  # to end
+    _yielding: set[int] = field(default_factory=set)  # whose worker ends, to wait
+    _near: set[int] = field(default_factory=set)
+    _held_back: str = ""
+    _surplus_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def note(self) -> str:
+        """What keeps it from starting workers, and how many run beside the driver; "" for nothing."""
+        return "; ".join(each for each in (self._held_back, self.spark_waits) if each)
+
     def start(self, place: int, epoch: int | None) -> None:
-        """Submit a job; its task waits for a core if there is none."""
-        self.driver.open_place(place)
-        with self._lock:
-            self._ended[place] = None
-        threading.Thread(target=self._run, args=(place, epoch), name=f"job-{place}", daemon=True).start()
+        """Submit a job as soon as the limit allows; its task waits for a core if there is none."""
+        self._epochs[place] = epoch
+        self._waiting.add(place)
+        self._told.discard(place)
+        self._admit()
 
     def end(self, place: int) -> None:
         """Its worker hands over and ends. A job whose task has not begun is taken back."""
-        if not self.driver.close_place(place):
+        if place in self._near:
+            assert self.near is not None
+            self.near.end(place)
+            return
+        self._told.add(place)
+        self._yielding.discard(place)
+        if place in self._waiting:
+            self._waiting.discard(place)
+            with self._lock:
+                self._ended[place] = ""
+        elif not self.driver.close_place(place):
             self._cancel(place)
 
     def kill(self, place: int) -> None:
         """Spark kills its task; one whose worker was told to end has ended itself before (`spark.fleet_connection`)."""
-        self._cancel(place)
+        if place in self._near:
+            assert self.near is not None
+            self.near.kill(place)
+        else:
+            self._cancel(place)
 
     def observe(self) -> Mapping[int, WorkerObservation]:
         """Every job; those that have ended are forgotten."""
-        working, found = self.driver.list_working(), {}
+        self._admit()
+        working = self.driver.list_working()
+        found = {place: WorkerObservation() for place in self._waiting}
         with self._lock:
             for place, ended in list(self._ended.items()):
                 name = str(working[place]["id"]) if place in working else ""
@@ -61,8 +101,74 @@ class SparkJobHost:
                     found[place] = WorkerObservation(name)
                     continue
                 del self._ended[place]
+                if place in self._yielding:
+                    self._yielding.discard(place)
+                    self._waiting.add(place)
+                    found[place] = WorkerObservation()
+                    continue
                 found[place] = WorkerObservation(name, ended or "well", failed=bool(ended))
+        if self.near is not None:
+            near = self.near.observe()
+            self._near -= {place for place, seen in near.items() if seen.ended is not None}
+            found |= near
         return found
+
+    def _admit(self) -> None:
+        """Submit the jobs that the limit allows; have workers end that it does not allow any more."""
+        limit = None if self.limit is None else self.limit.find()
+        running = self._list_jobs()
+        for place in sorted(self._waiting):
+            if limit is not None and len(running) >= limit:
+                break
+            self._submit(place)
+            running.append(place)
+        if limit == 0 and not running and not self._near and self._waiting and self.near is not None:
+            place = min(self._waiting)
+            self._waiting.discard(place)
+            self._near.add(place)
+            self.near.start(place, self._epochs[place] or 0)
+        if limit is not None:
+            self._yield_surplus(running, limit)
+        self._note_limit()
+
+    def _submit(self, place: int) -> None:
+        self._waiting.discard(place)
+        self.driver.open_place(place)
+        with self._lock:
+            self._ended[place] = None
+        threading.Thread(target=self._run, args=(place, self._epochs[place]), name=f"job-{place}", daemon=True).start()
+
+    def _yield_surplus(self, running: list[int], limit: int) -> None:
+        """Give cores back that the limit does not leave any more. Not at once: a machine or a master that is away for a
+        moment makes the cluster look small."""
+        able = [place for place in running if place not in self._told]
+        surplus = len(able) - max(limit, 1)
+        if surplus <= 0:
+            self._surplus_since = None
+            return
+        now = time.monotonic()
+        self._surplus_since = self._surplus_since or now
+        if now - self._surplus_since < _YIELD_S:
+            return
+        self._surplus_since = None
+        for place in sorted(able)[-surplus:]:
+            self._yielding.add(place)
+            if not self.driver.close_place(place):
+                self._cancel(place)
+
+    def _note_limit(self) -> None:
+        cores = None if self.limit is None else self.limit.known
+        text = ""
+        if self.limit is not None and cores is not None:
+            text = describe_fleet_room(cores, len(self._waiting), len(self._near), self.limit.left)
+        if text not in ("", self._held_back):
+            self.say(text)
+        self._held_back = text
+
+    def _list_jobs(self) -> list[int]:
+        """Places whose job runs, and is to go on."""
+        with self._lock:
+            return [place for place, ended in self._ended.items() if ended is None and place not in self._yielding]
 
     def _run(self, place: int, epoch: int | None) -> None:
         try:

@@ -25,17 +25,27 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
 from replicator.worker.fleet_supervisor import FleetSupervisor
+from replicator.worker.worker_processes import ProcessHost
+from spark.cluster_cores import (
+    BEGUN_PREFIX,
+    FLEET_NAME,
+    LEFT_SETTING,
+    FleetCoreLimit,
+    compute_fleet_limit,
+    describe_fleet_room,
+    read_cluster_cores,
+)
 from spark.console import write_error_line
 from spark.errors import SparkError, WrongUse
 from spark.failure_text import raise_as_spark_error
@@ -43,10 +53,20 @@ from spark.fleet_connection import FleetDriver, connect_to_driver
 from spark.fleet_jobs import SparkJobHost
 from spark.progress import DriverAddress
 from spark.resource_wait import warn_while_waiting
-from spark.session import create_spark_session, end_session, find_driver_address, is_local_master, require_java
+from spark.session import (
+    create_spark_session,
+    end_session,
+    find_driver_address,
+    is_local_master,
+    merge_spark_settings,
+    require_java,
+)
 from topology.errors import TopologyError
 from topology.language.flow import MOST_WORKERS
 from topology.plan import Plan, decode_plan, encode_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FAILURES = 64  # of one task before Spark gives up
 _NO_WAY = "cannot reach the driver at"
@@ -114,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = compile_path(options.topology)
         _check(plan, options.target)
         workers = options.workers or _wanted(plan, options.target)
-        ends = run_fleet(plan, options.target, workers, state, options.epoch)
+        ends = run_fleet(plan, options.topology, options.target, workers, state, options.epoch)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         state.set(state="failed", reason=str(error), workers=[])
         write_error_line(f"error: {error}")
@@ -128,10 +148,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoch: int | None = None) -> list[str]:
+def run_fleet(
+    plan: Plan, topology: Path, target: str, workers: int, state: FleetStateFile, epoch: int | None = None
+) -> list[str]:
     """Host workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT.
 
-    With an epoch as many as the fleet's record says, from time to time; without one `workers`.
+    topology: the plan's file. With an epoch as many as the fleet's record says, from time to time; without one
+    `workers`.
     """
     stopping = threading.Event()
     drivers: list[FleetDriver] = []  # the one driver, from when workers can reach it
@@ -148,13 +171,7 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
     signal.signal(signal.SIGTERM, stop)
     most = MOST_WORKERS if epoch is not None else workers
     master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{most},{_FAILURES}]"
-    name = f"watershed-replicate-{plan.topology}-{target}"
-    session = create_spark_session(
-        name,
-        master=master,
-        conf=build_fleet_settings(workers, resized=epoch is not None),
-        must=REQUIRED_SETTINGS if epoch is None or is_local_master(master) else RESIZED_SETTINGS,
-    )
+    session = _start_session(plan, target, master, workers, epoch)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
     try:
@@ -168,8 +185,9 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
             if stopping.is_set():
                 return []
             task = partial(host_worker, encode_plan(plan), target, driver.line)
-            host = SparkJobHost(context, driver, task, surge=is_local_master(master))
-            with warn_while_waiting(context, state.report_waiting):
+            host = SparkJobHost(context, driver, task, surge=is_local_master(master), say=state.report_waiting)
+            _limit_cores(host, partial(_build_near_command, topology, target), epoch)
+            with warn_while_waiting(context, partial(_report_wait, state, host)):
                 if epoch is not None:
                     _follow_record(plan, target, host, epoch, stopping)
                     return []
@@ -183,6 +201,39 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
         for driver in drivers:
             driver.hang_up()
         end_session(session)
+
+
+def _start_session(plan: Plan, target: str, master: str, workers: int, epoch: int | None) -> SparkSession:
+    """A session that asks for no more cores than fleets may have. Raises WrongUse where `workers` cannot begin."""
+    left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+    cores = read_cluster_cores(master)
+    if cores is not None:
+        limit = compute_fleet_limit(cores, left=left)
+        if limit == 0 and epoch is None:
+            raise WrongUse(describe_fleet_room(cores, workers, 0, left))
+        workers = min(workers, limit)
+    return create_spark_session(
+        f"{FLEET_NAME}-{plan.topology}-{target}",
+        master=master,
+        conf=build_fleet_settings(workers, resized=epoch is not None),
+        must=REQUIRED_SETTINGS if epoch is None or is_local_master(master) else RESIZED_SETTINGS,
+    )
+
+
+def _limit_cores(host: SparkJobHost, near: Callable[[int, int], list[str]], epoch: int | None) -> None:
+    """Of a fleet that follows its record on a standalone cluster. near: what runs a worker beside the driver."""
+    master = str(host.context.master)
+    if epoch is None or not master.startswith("spark://"):
+        return
+    left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+    host.limit = FleetCoreLimit(partial(read_cluster_cores, master), str(host.context.applicationId), left)
+    host.near = ProcessHost("spark", near)
+
+
+def _report_wait(state: FleetStateFile, host: SparkJobHost, text: str) -> None:
+    """Of jobs that wait for cores: to the state file, and to the note of the fleet's record."""
+    host.spark_waits = "" if text.startswith(BEGUN_PREFIX) else text
+    state.report_waiting(text)
 
 
 def _host_fixed(host: SparkJobHost, workers: int) -> list[str]:
@@ -310,6 +361,19 @@ def host_worker(
     finally:
         held.release_place()
     yield ""
+
+
+def read_cores_left(settings: Mapping[str, str]) -> int:
+    """How many cores of a standalone cluster fleets leave to proofs. Raises WrongUse."""
+    text = settings.get(LEFT_SETTING, "1")
+    if not text.isdigit():
+        raise WrongUse(f"{LEFT_SETTING} {text}: expected a number of cores, 0 for none")
+    return int(text)
+
+
+def _build_near_command(topology: Path, target: str, _place: int, epoch: int) -> list[str]:
+    """What runs a worker beside the driver. It may outlive it: it ends when a later epoch is ready."""
+    return [sys.executable, "-m", "cli.main", "worker", str(topology), "--target", target, "--epoch", str(epoch)]
 
 
 def _check(plan: Plan, target: str) -> None:

@@ -58,6 +58,7 @@ _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if som
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
 _END_AT_LATEST_S: Final = 60.0  # a worker that was told to end is killed then
 _MISSING_S: Final = 120.0  # a worker that is no member of the group for so long does not work: it is replaced
+_MOST_BRIDGING: Final = 2  # workers beside a supervisor: it may be a small machine, and they copy everything
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
 
@@ -82,6 +83,11 @@ class WorkerHost(Protocol):
     engine: Literal["spark", "process"]
     surge: bool
     hosts_whole_fleet: bool
+
+    @property
+    def note(self) -> str:
+        """What keeps it from starting workers, or where some of them run instead, for people; "" for nothing."""
+        ...
 
     def start(self, place: int, epoch: int) -> None:
         """Start a worker, or the whole fleet; does not wait."""
@@ -135,6 +141,9 @@ class FleetSupervisor:
     _owners_since: float = 0.0
     _served_due: float = 0.0
     _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
+    _bridge: WorkerHost | None = None  # workers that copy while the program that hosts the fleet is started again
+    _bridging: set[int] = field(default_factory=set)
+    _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
     _replaced: bool = False  # whether it has ended one
     _awaited: str = ""  # a partition that it waits for
     _awaited_since: float = 0.0
@@ -218,8 +227,11 @@ class FleetSupervisor:
     def end_workers(self) -> None:
         """Tell all workers to end, and wait for them while the lease is kept."""
         self._end_all()
+        for number in self._bridging:
+            assert self._bridge is not None
+            self._bridge.end(number)
         deadline = time.monotonic() + _END_S
-        while self._list_running() and time.monotonic() < deadline:
+        while (self._list_running() or self._bridging) and time.monotonic() < deadline:
             if self._lease is not None:
                 self._lease.poll(_PACE_S)
             else:
@@ -252,13 +264,13 @@ class FleetSupervisor:
             return known is None or known.epoch == self.epoch
         if not self._lease.slots:
             return False
-        if known is not None and self._is_ours(known):
+        if known is not None and self._is_ours(known) and not self._renews:
             if known.key in self._desired.overtaken:  # a supervisor before us woke up: only ours is to be found there
                 self._write(known)
             return True
         self._desired.catch_up()
         known = self._supervisor
-        return (known is not None and self._is_ours(known)) or self._begin_epoch(known)
+        return (known is not None and self._is_ours(known) and not self._renews) or self._begin_epoch(known)
 
     def _begin_epoch(self, known: SupervisorRecord | None) -> bool:
         """Write down that we supervise from now on; False where that has to wait. known: the newest record.
@@ -278,7 +290,7 @@ class FleetSupervisor:
         written = self._supervisor
         if written is None or (written.epoch, written.holder) != (epoch, self.holder):
             return False
-        self.epoch, self._claimed = epoch, time.monotonic()
+        self.epoch, self._claimed, self._renews = epoch, time.monotonic(), False
         self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
         return True
 
@@ -317,6 +329,30 @@ class FleetSupervisor:
             place.due = now + pause
             self._trouble = f"worker {number} ended after {lived:.0f} s {seen.ended}"
             self.say(f"{self._trouble}; it is started again in {pause:g} s, the others go on")
+            if self._host is not None and self._host.hosts_whole_fleet:
+                self._bridge_gap()
+        self._observe_bridge()
+
+    def _bridge_gap(self) -> None:
+        """The program that hosts the fleet has died, and its workers with it. Until it has others, which takes Spark
+        some time, processes beside us copy. What starts next has a new epoch: when its workers are ready, ours end."""
+        self._renews = True
+        known, record = self._supervisor, self.record
+        if record is None or known is None or not known.ready or self.epoch is None or self._bridging:
+            return
+        if self._bridge is None:
+            self._bridge = self.make_host("process")
+        for number in range(min(record.wanted, _MOST_BRIDGING)):
+            self._bridge.start(number, self.epoch)
+            self._bridging.add(number)
+        if self._bridging:
+            self.say(f"{len(self._bridging)} workers run here until the fleet is back")
+
+    def _observe_bridge(self) -> None:
+        for number, seen in ({} if self._bridge is None else self._bridge.observe()).items():
+            if seen.ended is not None:
+                self._bridging.discard(number)
+                self.say(f"worker {number} that ran here ended {seen.ended}")
 
     def _gather_facts(self, record: FleetRecord) -> FleetFacts:
         assert self._host is not None
@@ -465,7 +501,7 @@ class FleetSupervisor:
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
         if going_on and self._awaited and now - self._awaited_since > _AWAITED_S:
             going_on += f"; waiting until {self._awaited} is served"
-        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on)
+        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or self._host.note)
         if wanted != known:
             self._write(wanted)
 

@@ -32,6 +32,7 @@ class Host:
     engine: Any = "process"
     surge: bool = True
     hosts_whole_fleet: bool = False
+    note: str = ""
     running: dict[int, str] = field(default_factory=dict)
     ended: dict[int, WorkerObservation] = field(default_factory=dict)
     dying: bool = False
@@ -371,3 +372,56 @@ def test_leaving_ends_no_worker(world: World, supervisor: FleetSupervisor) -> No
     left.set()
     supervisor.run(threading.Event(), left)
     assert len(world.names()) == 2
+
+
+def test_what_keeps_a_host_from_starting_workers_stands_in_the_record(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    steps(supervisor)
+    world.hosts["process"].note = "1 worker waits for a core"
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].note == "1 worker waits for a core"
+    world.hosts["process"].note = ""
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].note == ""
+
+
+def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_them(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=3)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    steps(supervisor)
+    assert (len(driver.running), supervisor.epoch) == (1, 1)
+    driver.fail(0)  # before it had any worker: nothing was copied that now stands
+    steps(supervisor)
+    assert "process" not in world.hosts
+    assert supervisor.epoch == 2
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)  # its driver writes that
+    driver.fail(0)
+    steps(supervisor)
+    bridge = world.hosts["process"]
+    assert set(bridge.running.values()) == {"w2.2", "w3.2"}  # of the epoch that ended with the driver, two at most
+    assert (list(driver.running.values()), world.supervisors[SUPERVISOR].epoch) == (["w4.3"], 3)
+    assert not world.supervisors[SUPERVISOR].ready
+    driver.fail(0)  # once more: those that copy go on
+    steps(supervisor)
+    assert (set(bridge.running.values()), supervisor.epoch) == ({"w2.2", "w3.2"}, 4)
+    for place in (0, 1):  # what workers of an earlier epoch do when the later one is ready
+        bridge.end(place)
+    steps(supervisor)
+    assert not supervisor._bridging
+    supervisor.end_workers()
+    assert not driver.running
+
+
+def test_the_end_takes_those_along_that_stand_in_for_a_driver(world: World, supervisor: FleetSupervisor) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=1)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    steps(supervisor)
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)
+    driver.fail(0)
+    steps(supervisor)
+    assert len(world.hosts["process"].running) == 1
+    supervisor.end_workers()
+    assert world.names() == []

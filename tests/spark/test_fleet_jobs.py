@@ -1,0 +1,161 @@
+"""The jobs of a fleet under a limit of cores, without Spark: which are submitted, which wait, which run elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from replicator.worker.fleet_supervisor import WorkerObservation
+from spark import fleet_jobs
+from spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker, FleetCoreLimit
+from spark.fleet_jobs import SparkJobHost
+
+
+@dataclass
+class Spark:
+    """The driver's end, and a cluster with so many cores of which others hold some. Jobs end when they are told to."""
+
+    total: int = 4
+    others: int = 0
+    closed: list[int] = field(default_factory=list)
+    running: dict[int, Callable[[str], None]] = field(default_factory=dict)
+
+    def open_place(self, place: int) -> None:
+        assert place not in self.running
+
+    def close_place(self, place: int) -> bool:
+        self.closed.append(place)
+        self.running.pop(place)("")
+        return True
+
+    def list_working(self) -> dict[int, dict[str, Any]]:
+        return {place: {"id": f"w{place}"} for place in self.running}
+
+    def read(self) -> ClusterCores:
+        other = ClusterApplication("app-0", "watershed-replicate-other", self.others, 0, 512)
+        ours = ClusterApplication("app-1", "watershed-replicate-ours", len(self.running), 1, 512)
+        return ClusterCores(
+            "spark://m:7077", (ClusterWorker(self.total, 0, 0),), (other, ours) if self.others else (ours,)
+        )
+
+
+@dataclass
+class Near:
+    """Hosts processes beside the driver."""
+
+    running: dict[int, int] = field(default_factory=dict)
+    engine: Any = "spark"
+    surge: bool = True
+    hosts_whole_fleet: bool = False
+    note: str = ""
+
+    def start(self, place: int, epoch: int) -> None:
+        self.running[place] = epoch
+
+    def end(self, place: int) -> None:
+        self.running[place] = -1
+
+    kill = end
+
+    def observe(self) -> Mapping[int, WorkerObservation]:
+        found = {p: WorkerObservation(f"near{p}", None if e >= 0 else "well") for p, e in self.running.items()}
+        self.running = {place: epoch for place, epoch in self.running.items() if epoch >= 0}
+        return found
+
+
+def build(spark: Spark, monkeypatch: pytest.MonkeyPatch, near: Near | None = None) -> SparkJobHost:
+    monkeypatch.setattr(fleet_jobs, "_YIELD_S", 0.0)
+    limit = FleetCoreLimit(spark.read, "app-1", every_s=0.0)
+    host = SparkJobHost(Any, spark, Any, limit=limit, near=near)  # type: ignore[arg-type]
+
+    def submit(place: int) -> None:
+        host._waiting.discard(place)
+        host._ended[place] = None
+        spark.running[place] = lambda how: host._ended.update({place: how})
+
+    monkeypatch.setattr(SparkJobHost, "_submit", lambda _self, place: submit(place))
+    return host
+
+
+def see(host: SparkJobHost) -> dict[int, str]:
+    return {place: seen.name if seen.ended is None else f"ended {seen.ended}" for place, seen in host.observe().items()}
+
+
+def test_workers_beyond_the_limit_wait_and_begin_when_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(total=3)
+    host = build(spark, monkeypatch)
+    for place in range(3):
+        host.start(place, 7)
+    assert see(host) == {0: "w0", 1: "w1", 2: ""}
+    assert host.note.startswith("1 worker waits for a core: fleets hold 2 of 3 cores, and leave 1 to proofs")
+    host.spark_waits = "waiting for Spark: so"
+    assert host.note.endswith("; waiting for Spark: so")
+    spark.total, host.spark_waits = 4, ""
+    see(host)
+    assert (see(host), host.note) == ({0: "w0", 1: "w1", 2: "w2"}, "")
+
+
+def test_one_that_waits_ends_at_once_and_its_place_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = build(Spark(total=2), monkeypatch)
+    host.start(0, 7)
+    host.start(1, 7)
+    host.end(1)
+    assert see(host) == {0: "w0", 1: "ended well"}
+    assert see(host) == {0: "w0"}
+
+
+def test_cores_that_fleets_may_not_have_any_more_are_given_back_but_never_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark = Spark(total=4)
+    host = build(spark, monkeypatch)
+    for place in range(3):
+        host.start(place, 7)
+    see(host)
+    spark.total = 2
+    see(host)
+    see(host)
+    assert spark.closed == [1, 2]
+    assert see(host) == {0: "w0", 1: "", 2: ""}
+    spark.total = 1
+    assert (see(host), spark.closed) == ({0: "w0", 1: "", 2: ""}, [1, 2])
+
+
+def test_who_was_told_to_end_is_not_told_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(total=4)
+    host = build(spark, monkeypatch)
+    for place in range(3):
+        host.start(place, 7)
+    monkeypatch.setattr(spark, "close_place", lambda place: spark.closed.append(place) or True)  # they take their time
+    spark.total = 2
+    see(host)
+    see(host)
+    assert spark.closed == [1, 2]
+    host.end(2)  # scaled down meanwhile
+    for place in (1, 2):
+        spark.running.pop(place)("")
+    assert see(host) == {0: "w0", 1: "", 2: "ended well"}
+
+
+def test_a_fleet_for_which_no_core_is_left_has_one_worker_beside_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, near = Spark(total=2, others=1), Near()
+    host = build(spark, monkeypatch, near)
+    host.start(0, 7)
+    host.start(1, 7)
+    assert (near.running, spark.running) == ({0: 7}, {})
+    assert see(host) == {0: "near0", 1: ""}
+    assert host.note.startswith(
+        "1 worker runs beside the Spark driver and 1 worker waits for a core: fleets hold 1 of 2"
+    )
+    spark.total = 3
+    see(host)
+    assert see(host) == {0: "near0", 1: "w1"}
+    host.end(0)
+    assert see(host) == {0: "ended well", 1: "w1"}
+    host.start(0, 7)  # restarted, and there is room now
+    spark.total = 4
+    assert see(host) == {0: "w0", 1: "w1"}
+    assert host.note == ""

@@ -17,6 +17,7 @@ from spark.fleet_connection import FleetDriver
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+_NEAR_S = 3.0  # a fleet without a core and without a worker waits so long before one runs beside its driver
 _YIELD_S = 20.0  # a fleet that holds too many cores for so long gives them back
 
 FleetTask = Callable[[int | None, int, int, Iterator[int]], Iterator[str]]
@@ -52,6 +53,7 @@ class SparkJobHost:
     _near: set[int] = field(default_factory=set)
     _held_back: str = ""
     _surplus_since: float | None = None
+    _stands_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -122,14 +124,24 @@ class SparkJobHost:
                 break
             self._submit(place)
             running.append(place)
-        if limit == 0 and not running and not self._near and self._waiting and self.near is not None:
-            place = min(self._waiting)
-            self._waiting.discard(place)
-            self._near.add(place)
-            self.near.start(place, self._epochs[place] or 0)
+        self._start_near(stands=limit == 0 and not running and not self._near)
         if limit is not None:
             self._yield_surplus(running, limit)
         self._note_limit()
+
+    def _start_near(self, *, stands: bool) -> None:
+        """One worker beside the driver. Not at once: the master may still count what a driver before us had."""
+        if not stands or not self._waiting or self.near is None:
+            self._stands_since = None
+            return
+        now = time.monotonic()
+        self._stands_since = self._stands_since or now
+        if now - self._stands_since < _NEAR_S:
+            return
+        place = min(self._waiting)
+        self._waiting.discard(place)
+        self._near.add(place)
+        self.near.start(place, self._epochs[place] or 0)
 
     def _submit(self, place: int) -> None:
         self._waiting.discard(place)

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark.cluster_cores import BEGUN_PREFIX, WAITING_PREFIX, ClusterCores, describe_core_wait, read_cluster_cores
+from spark.cluster_cores import (
+    BEGUN_PREFIX,
+    WAITING_PREFIX,
+    ClusterCores,
+    describe_core_wait,
+    has_room,
+    read_cluster_cores,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -78,11 +85,12 @@ class _Waiting:
         self._since = now if self._since is None else self._since
         waited = now - self._since
         own = None if cores is None else cores.find(app_id)
-        has_no_core = cores is not None and own is not None and own.cores == 0
-        if (self._due is None and not has_no_core and waited < self._patient_s) or (self._due or 0.0) > now:
+        is_full = cores is not None and own is not None and not has_room(cores, own.memory_mb)
+        is_starving = is_full and own is not None and own.cores == 0
+        if (self._due is None and not is_starving and waited < self._patient_s) or (self._due or 0.0) > now:
             return
         self._due = now + self._again_s
-        if cores is not None and has_no_core:
+        if cores is not None and is_full:
             self._say(describe_core_wait(cores, app_id))
         else:
             self._say(_WAITING.format(tasks=tasks, seconds=waited))

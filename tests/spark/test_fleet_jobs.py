@@ -68,6 +68,7 @@ class Near:
 
 def build(spark: Spark, monkeypatch: pytest.MonkeyPatch, near: Near | None = None) -> SparkJobHost:
     monkeypatch.setattr(fleet_jobs, "_YIELD_S", 0.0)
+    monkeypatch.setattr(fleet_jobs, "_NEAR_S", 0.0)
     limit = FleetCoreLimit(spark.read, "app-1", every_s=0.0)
     host = SparkJobHost(Any, spark, Any, limit=limit, near=near)  # type: ignore[arg-type]
 
@@ -159,3 +160,14 @@ def test_a_fleet_for_which_no_core_is_left_has_one_worker_beside_the_driver(monk
     spark.total = 4
     assert see(host) == {0: "w0", 1: "w1"}
     assert host.note == ""
+
+
+def test_nobody_runs_beside_the_driver_for_a_moment_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, near = Spark(total=2, others=1), Near()  # what is left of a driver that was killed
+    host = build(spark, monkeypatch, near)
+    monkeypatch.setattr(fleet_jobs, "_NEAR_S", 3600.0)
+    host.start(0, 7)
+    see(host)
+    spark.others = 0
+    see(host)
+    assert (near.running, see(host)) == ({}, {0: "w0"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -75,10 +75,19 @@ def test_a_master_that_gives_us_no_core_is_told_at_once_and_again_after_two_minu
     assert [each[:26] for each in said] == [*["waiting for Spark: 0 of 2 c"[:26]] * 2, "Spark has begun: after 121"]
 
 
+def test_a_worker_more_than_there_are_cores_is_told_with_the_holders() -> None:
+    [said, _] = wait((2.0, master(held=1)), (22.0, master(held=1)))
+    assert "watershed-replicate-a holds 1. It begins as soon as one is free" in said
+
+
 def test_executors_that_start_and_masters_that_say_nothing_get_time() -> None:
+    free = replace(master(held=1), workers=(ClusterWorker(3, 1, 512),))
+    assert wait((2.0, free), (20.0, free)) == []
+    none_yet = replace(master(held=0), workers=(ClusterWorker(3, 1, 512),))  # it is being asked for
+    assert wait((2.0, none_yet), (20.0, none_yet)) == []
     assert wait((2.0, master(held=1)), (20.0, master(held=1))) == []
     assert wait((2.0, None), (20.0, None)) == []
-    for known in (None, master(held=1)):
+    for known in (None, free):
         assert wait((2.0, known), (22.0, known))[0].startswith(
             "waiting for Spark: it has begun none of 4 tasks in 20 s"
         )

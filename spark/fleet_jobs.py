@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from replicator.worker.fleet_supervisor import WorkerHost, WorkerObservation
 from spark.cluster_cores import FleetCoreLimit, describe_fleet_room
+from spark.errors import SparkError
 from spark.fleet_connection import FleetDriver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _NEAR_S = 3.0  # a fleet without a core and without a worker waits so long before one runs beside its driver
+_UNKNOWN_S = 10.0  # a driver that registers is in the master's list at once
 _YIELD_S = 20.0  # a fleet that holds too many cores for so long gives them back
 
 FleetTask = Callable[[int | None, int, int, Iterator[int]], Iterator[str]]
@@ -54,6 +56,7 @@ class SparkJobHost:
     _held_back: str = ""
     _surplus_since: float | None = None
     _stands_since: float | None = None
+    _unknown_since: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -92,9 +95,11 @@ class SparkJobHost:
             self._cancel(place)
 
     def observe(self) -> Mapping[int, WorkerObservation]:
-        """Every job; those that have ended are forgotten."""
+        """Every job; those that have ended are forgotten. Raises SparkError when the master does not know this
+        application, while a worker waits for a core: it would wait for ever."""
         self._admit()
         working = self.driver.list_working()
+        self._require_known(any(place not in working for place in self._list_jobs()))
         found = {place: WorkerObservation() for place in self._waiting}
         with self._lock:
             for place, ended in list(self._ended.items()):
@@ -167,6 +172,21 @@ class SparkJobHost:
             self._yielding.add(place)
             if not self.driver.close_place(place):
                 self._cancel(place)
+
+    def _require_known(self, waits: bool) -> None:
+        """A master that was restarted without its memory knows no application of before. Nor does one that took two
+        registrations of a driver whose first answer came late: it schedules the first, the driver holds the second."""
+        cores = None if self.limit is None else self.limit.known
+        if self.limit is None or cores is None or not waits or cores.find(self.limit.app_id) is not None:
+            self._unknown_since = None
+            return
+        now = time.monotonic()
+        self._unknown_since = self._unknown_since or now
+        if now - self._unknown_since > _UNKNOWN_S:
+            raise SparkError(
+                f"the master {cores.master} does not know this application ({self.limit.app_id}) any more, and gives it "
+                "no cores. It has to be started again, which a supervisor does by itself"
+            )
 
     def _note_limit(self) -> None:
         cores = None if self.limit is None else self.limit.known

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 _PATIENT_S = 20.0  # for executors to start, and where nothing is known of the cluster
 _AGAIN_S = 120.0
+_START_AGAIN = "Its master was restarted, or answered too late; end this application and start it again"
 _WAITING = (
     WAITING_PREFIX + "it has begun none of {tasks} tasks in {seconds:.0f} s. Is the cluster full, or has no worker "
     "what spark.executor.memory and spark.executor.cores ask for?"
@@ -92,6 +93,8 @@ class _Waiting:
         self._due = now + self._again_s
         if cores is not None and is_full:
             self._say(describe_core_wait(cores, app_id))
+        elif cores is not None and own is None:
+            self._say(f"{WAITING_PREFIX}{cores.master} does not know this application ({app_id}). {_START_AGAIN}")
         else:
             self._say(_WAITING.format(tasks=tasks, seconds=waited))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from replicator.worker.fleet_supervisor import WorkerObservation
 from spark import fleet_jobs
 from spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker, FleetCoreLimit
+from spark.errors import SparkError
 from spark.fleet_jobs import SparkJobHost
 
 
@@ -20,6 +21,8 @@ class Spark:
 
     total: int = 4
     others: int = 0
+    forgets: bool = False
+    slow: bool = False  # tasks have no core yet
     closed: list[int] = field(default_factory=list)
     running: dict[int, Callable[[str], None]] = field(default_factory=dict)
 
@@ -32,11 +35,13 @@ class Spark:
         return True
 
     def list_working(self) -> dict[int, dict[str, Any]]:
-        return {place: {"id": f"w{place}"} for place in self.running}
+        return {} if self.slow else {place: {"id": f"w{place}"} for place in self.running}
 
     def read(self) -> ClusterCores:
         other = ClusterApplication("app-0", "watershed-replicate-other", self.others, 0, 512)
         ours = ClusterApplication("app-1", "watershed-replicate-ours", len(self.running), 1, 512)
+        if self.forgets:
+            ours = replace(ours, id="app-9")
         return ClusterCores(
             "spark://m:7077", (ClusterWorker(self.total, 0, 0),), (other, ours) if self.others else (ours,)
         )
@@ -171,3 +176,16 @@ def test_nobody_runs_beside_the_driver_for_a_moment_without_a_core(monkeypatch: 
     spark.others = 0
     see(host)
     assert (near.running, see(host)) == ({}, {0: "w0"})
+
+
+def test_an_application_that_the_master_has_forgotten_ends_when_a_worker_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(total=4, forgets=True)
+    host = build(spark, monkeypatch)
+    host.start(0, 7)
+    monkeypatch.setattr(fleet_jobs, "_UNKNOWN_S", -1.0)
+    assert see(host) == {0: "w0"}  # it copies, whatever the master says
+    spark.slow = True
+    with pytest.raises(SparkError, match=r"does not know this application \(app-1\) any more"):
+        host.observe()
+    spark.forgets = False
+    assert see(host) == {0: ""}

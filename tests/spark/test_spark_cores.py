@@ -93,6 +93,13 @@ def test_executors_that_start_and_masters_that_say_nothing_get_time() -> None:
         )
 
 
+def test_a_master_that_has_forgotten_us_is_told() -> None:
+    full = master(held=0)
+    gone = replace(full, applications=full.applications[:1])
+    [said, _] = wait((2.0, gone), (22.0, gone))
+    assert said.startswith("waiting for Spark: spark://m:7077 does not know this application (app-2).")
+
+
 def master(held: int) -> ClusterCores:
     """One with two cores, of which fleets hold the rest."""
     fleet = ClusterApplication("app-0", "watershed-replicate-a", 2 - held, 0, 512)

@@ -184,8 +184,8 @@ class SparkJobHost:
         self._unknown_since = self._unknown_since or now
         if now - self._unknown_since > _UNKNOWN_S:
             raise SparkError(
-                f"the master {cores.master} does not know this application ({self.limit.app_id}) any more, and gives it "
-                "no cores. It has to be started again, which a supervisor does by itself"
+                f"the master {cores.master} does not know this application ({self.limit.app_id}) any more, and gives "
+                "it no cores. It has to be started again, which a supervisor does by itself"
             )
 
     def _note_limit(self) -> None:

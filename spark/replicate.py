@@ -295,7 +295,7 @@ def build_fleet_settings(workers: int, *, resized: bool = False) -> dict[str, st
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.initialExecutors": str(workers),
         "spark.dynamicAllocation.maxExecutors": str(MOST_WORKERS),
-        "spark.dynamicAllocation.executorIdleTimeout": "10s",
+        "spark.dynamicAllocation.executorIdleTimeout": "30s",  # a busy driver needs longer than 10 s for its first job
         "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
         "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": "1s",
     }

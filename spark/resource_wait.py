@@ -23,10 +23,9 @@ _LOOK_S = 2.0
 _PATIENT_S = 20.0  # for executors to start, and where nothing is known of the cluster
 _AGAIN_S = 120.0
 _START_AGAIN = "Its master was restarted, or answered too late; end this application and start it again"
-_WAITING = (
-    WAITING_PREFIX + "it has begun none of {tasks} tasks in {seconds:.0f} s. Is the cluster full, or has no worker "
-    "what spark.executor.memory and spark.executor.cores ask for?"
-)
+_WAITING = WAITING_PREFIX + "it has begun none of {tasks} tasks in {seconds:.0f} s. "
+_UNKNOWN = "Is the cluster full, or has no worker what spark.executor.memory and spark.executor.cores ask for?"
+_STARTING = "The application has its cores; Java or Python of its executors has not started yet"
 
 
 @contextmanager
@@ -96,7 +95,8 @@ class _Waiting:
         elif cores is not None and own is None:
             self._say(f"{WAITING_PREFIX}{cores.master} does not know this application ({app_id}). {_START_AGAIN}")
         else:
-            self._say(_WAITING.format(tasks=tasks, seconds=waited))
+            why = _STARTING if own is not None and own.cores else _UNKNOWN
+            self._say(_WAITING.format(tasks=tasks, seconds=waited) + why)
 
     def end(self, now: float) -> None:
         """A task has begun, or there is none."""

@@ -88,9 +88,9 @@ def test_executors_that_start_and_masters_that_say_nothing_get_time() -> None:
     assert wait((2.0, master(held=1)), (20.0, master(held=1))) == []
     assert wait((2.0, None), (20.0, None)) == []
     for known in (None, free):
-        assert wait((2.0, known), (22.0, known))[0].startswith(
-            "waiting for Spark: it has begun none of 4 tasks in 20 s"
-        )
+        said = wait((2.0, known), (22.0, known))[0]
+        assert said.startswith("waiting for Spark: it has begun none of 4 tasks in 20 s")
+        assert ("has its cores" in said) is (known is not None)
 
 
 def test_a_master_that_has_forgotten_us_is_told() -> None:

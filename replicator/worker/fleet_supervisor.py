@@ -142,7 +142,8 @@ class FleetSupervisor:
     _served_due: float = 0.0
     _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
     _bridge: WorkerHost | None = None  # workers that copy while the program that hosts the fleet is started again
-    _bridging: set[int] = field(default_factory=set)
+    _bridging: dict[int, _Place] = field(default_factory=dict)
+    _bridged: bool = False  # whether they are to be there
     _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
     _replaced: bool = False  # whether it has ended one
     _awaited: str = ""  # a partition that it waits for
@@ -212,6 +213,7 @@ class FleetSupervisor:
         if record is None:
             self._complain(f"waiting for `topology apply`: {self.topology} has no fleet into {self.target.alias} yet")
             return
+        self._keep_bridge(record)
         if not self._has_host(record):
             return
         self._end_stuck()
@@ -227,11 +229,10 @@ class FleetSupervisor:
     def end_workers(self) -> None:
         """Tell all workers to end, and wait for them while the lease is kept."""
         self._end_all()
-        for number in self._bridging:
-            assert self._bridge is not None
-            self._bridge.end(number)
+        self._bridged = False
+        self._end_bridging(0)
         deadline = time.monotonic() + _END_S
-        while (self._list_running() or self._bridging) and time.monotonic() < deadline:
+        while (self._list_running() or self._list_bridging()) and time.monotonic() < deadline:
             if self._lease is not None:
                 self._lease.poll(_PACE_S)
             else:
@@ -285,14 +286,21 @@ class FleetSupervisor:
                 return False
             epoch = 1 if known is None else known.epoch + 1
         restarted = 0 if known is None else known.restarted
-        self._write(SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted))
+        record = SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted)
+        bridged = known is not None and self._is_bridge_due(known)
+        self._write(replace(record, bridged=bridged))
         self._desired.catch_up()
         written = self._supervisor
         if written is None or (written.epoch, written.holder) != (epoch, self.holder):
             return False
-        self.epoch, self._claimed, self._renews = epoch, time.monotonic(), False
+        self.epoch, self._claimed, self._renews, self._bridged = epoch, time.monotonic(), False, bridged
         self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
         return True
+
+    def _is_bridge_due(self, known: SupervisorRecord) -> bool:
+        """Whether the epoch after this one begins with a bridge: our driver has died, or another supervisor's had, and
+        that supervisor ended before the next driver had its workers."""
+        return (known.bridged and not known.ready) or (self._bridged and self._is_ours(known))
 
     def _is_ours(self, record: SupervisorRecord) -> bool:
         return record.epoch == self.epoch and record.holder == self.holder
@@ -330,29 +338,62 @@ class FleetSupervisor:
             self._trouble = f"worker {number} ended after {lived:.0f} s {seen.ended}"
             self.say(f"{self._trouble}; it is started again in {pause:g} s, the others go on")
             if self._host is not None and self._host.hosts_whole_fleet:
-                self._bridge_gap()
+                self._begin_bridge()
         self._observe_bridge()
 
-    def _bridge_gap(self) -> None:
+    def _begin_bridge(self) -> None:
         """The program that hosts the fleet has died, and its workers with it. Until it has others, which takes Spark
         some time, processes beside us copy. What starts next has a new epoch: when its workers are ready, ours end."""
         self._renews = True
-        known, record = self._supervisor, self.record
-        if record is None or known is None or not known.ready or self.epoch is None or self._bridging:
+        known = self._supervisor
+        if known is not None and known.ready and self._is_ours(known):
+            self._bridged = True
+
+    def _keep_bridge(self, record: FleetRecord) -> None:
+        """Start those that copy meanwhile, and start them again when they die, also after several drivers."""
+        known, now = self._supervisor, time.monotonic()
+        assert self.epoch is not None
+        if not self._bridged:
+            return
+        if known is not None and known.epoch == self.epoch and known.ready:  # they see that, too, and end
+            self._bridged = False
             return
         if self._bridge is None:
             self._bridge = self.make_host("process")
-        for number in range(min(record.wanted, _MOST_BRIDGING)):
-            self._bridge.start(number, self.epoch)
-            self._bridging.add(number)
-        if self._bridging:
-            self.say(f"{len(self._bridging)} workers run here until the fleet is back")
+        wanted = min(record.wanted, _MOST_BRIDGING)
+        self._end_bridging(wanted)
+        started = 0
+        for number in range(wanted):
+            before = self._bridging.get(number)
+            if before is not None and (before.running or before.due > now):
+                continue
+            self._bridge.start(number, self.epoch - 1)  # what is of an earlier epoch ends when ours is ready
+            self._bridging[number] = _Place(0, now, quick_deaths=0 if before is None else before.quick_deaths)
+            started += 1
+        if started:
+            self.say(f"{len(self._list_bridging())} workers run here until the fleet is back")
 
     def _observe_bridge(self) -> None:
+        now = time.monotonic()
         for number, seen in ({} if self._bridge is None else self._bridge.observe()).items():
-            if seen.ended is not None:
-                self._bridging.discard(number)
-                self.say(f"worker {number} that ran here ended {seen.ended}")
+            if seen.ended is None:
+                continue
+            place = self._bridging[number]
+            place.running = place.ending = False
+            place.quick_deaths = place.quick_deaths + 1 if now - place.started < QUICK_DEATH_S else 1
+            place.due = now + compute_restart_pause(place.quick_deaths)
+            self.say(f"worker {number} that ran here ended {seen.ended}")
+
+    def _end_bridging(self, kept: int) -> None:
+        """All but so many."""
+        for number, place in self._bridging.items():
+            if number >= kept and place.running and not place.ending:
+                assert self._bridge is not None
+                place.ending = True
+                self._bridge.end(number)
+
+    def _list_bridging(self) -> list[int]:
+        return [number for number, place in self._bridging.items() if place.running]
 
     def _gather_facts(self, record: FleetRecord) -> FleetFacts:
         assert self._host is not None
@@ -495,7 +536,7 @@ class FleetSupervisor:
         settled = is_at_size(facts)
         if settled:
             self._trouble = ""
-        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed)
+        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed, bridged=known.bridged)
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
@@ -505,12 +546,13 @@ class FleetSupervisor:
         if wanted != known:
             self._write(wanted)
 
-    def _is_late_ready(self, facts: FleetFacts, waited_s: float) -> bool:
+    def _is_late_ready(self, facts: FleetFacts, waited_s: float, *, bridged: bool) -> bool:
         """Whether workers of earlier epochs end although ours are not at their number: not before some of ours serve,
-        or before nothing but a free core is missing, which those before us may have (a full Spark cluster)."""
+        or before nothing but a free core is missing, which those before us may have (a full Spark cluster). Those that
+        bridge a driver's death have no core."""
         idle = [self._places[each.place] for each in facts.workers if not each.serving]
         no_core = not facts.surge and not self._trouble and all(each.running for each in self._places.values())
-        if no_core and idle and all(each.name == "" for each in idle):
+        if not bridged and no_core and idle and all(each.name == "" for each in idle):
             return waited_s > _NO_CORE_S
         return waited_s > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
 

@@ -407,10 +407,20 @@ def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_
     driver.fail(0)  # once more: those that copy go on
     steps(supervisor)
     assert (set(bridge.running.values()), supervisor.epoch) == ({"w2.2", "w3.2"}, 4)
+    bridge.fail(1)  # one of them dies
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w2.2", "w6.3"}
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)
     for place in (0, 1):  # what workers of an earlier epoch do when the later one is ready
         bridge.end(place)
     steps(supervisor)
-    assert not supervisor._bridging
+    assert (bridge.running, len(driver.running)) == ({}, 1)
+    driver.fail(0)  # and again, later
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w7.4", "w8.4"}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], workers=1)
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w7.4"}
     supervisor.end_workers()
     assert not driver.running
 
@@ -425,3 +435,46 @@ def test_the_end_takes_those_along_that_stand_in_for_a_driver(world: World, supe
     assert len(world.hosts["process"].running) == 1
     supervisor.end_workers()
     assert world.names() == []
+
+
+def test_another_supervisor_goes_on_with_the_bridge_of_one_that_ended(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=2)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 7, "another", bridged=True)
+    steps(supervisor)
+    assert list(world.hosts["process"].running.values()) == ["w0.7", "w1.7"]
+    assert list(driver.running.values()) == ["w2.8"]
+    assert world.supervisors[SUPERVISOR].bridged
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_nothing_is_bridged_for_a_supervisor_whose_workers_serve_or_never_did(
+    world: World, supervisor: FleetSupervisor, ready: bool
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=2)
+    world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 7, "another", ready=ready, bridged=ready)
+    steps(supervisor)
+    assert "process" not in world.hosts
+    assert not world.supervisors[SUPERVISOR].bridged
+
+
+def test_the_bridge_stays_until_a_worker_on_spark_serves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor inside the driver. The freed core may have gone to a proof, or Java needs a minute to start."""
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 3, "another", bridged=True)
+    host = world.make("process")
+    host.idle, host.surge = True, False
+    inside = FleetSupervisor(ConnectionSettings("b", ("b:1",)), "shop", "driver", world.make, epoch=3)
+    steps(inside)
+    assert not world.supervisors[SUPERVISOR].ready
+    monkeypatch.setattr(fleet_supervisor, "_READY_AT_LATEST_S", -1.0)
+    steps(inside)
+    assert not world.supervisors[SUPERVISOR].ready
+    host.idle = False
+    world.lost = {max(world.names())}
+    steps(inside)
+    assert world.supervisors[SUPERVISOR].ready  # one serves, and the other has had its minute
+    assert world.supervisors[SUPERVISOR].bridged

@@ -100,7 +100,7 @@ class SparkJobHost:
         self._admit()
         working = self.driver.list_working()
         self._require_known(any(place not in working for place in self._list_jobs()))
-        found = {place: WorkerObservation() for place in self._waiting}
+        found = {place: WorkerObservation(waits=True) for place in self._waiting}
         with self._lock:
             for place, ended in list(self._ended.items()):
                 name = str(working[place]["id"]) if place in working else ""
@@ -111,7 +111,7 @@ class SparkJobHost:
                 if place in self._yielding:
                     self._yielding.discard(place)
                     self._waiting.add(place)
-                    found[place] = WorkerObservation()
+                    found[place] = WorkerObservation(waits=True)
                     continue
                 found[place] = WorkerObservation(name, ended or "well", failed=bool(ended))
         if self.near is not None:

@@ -66,11 +66,13 @@ _END_S: Final = 40.0  # for all workers to hand over and end
 @dataclass(frozen=True, slots=True)
 class WorkerObservation:
     """What a host knows of a worker. name: as its reports and its client id have it; "" until it is known. ended: how
-    it ended, for people; None while it runs. failed: it did not end as it was told to."""
+    it ended, for people; None while it runs. failed: it did not end as it was told to. waits: the host starts it when
+    there is room, and not now."""
 
     name: str = ""
     ended: str | None = None
     failed: bool = False
+    waits: bool = False
 
 
 class WorkerHost(Protocol):
@@ -115,6 +117,7 @@ class _Place:
     running: bool = True
     ending: bool = False
     told: float = 0.0  # to end
+    waits: bool = False  # for room; its name is forgotten
     name: str = ""
     missing_since: float | None = None  # from when on it was no member of the group, whenever that was asked
     quick_deaths: int = 0
@@ -321,7 +324,8 @@ class FleetSupervisor:
         now = time.monotonic()
         for number, seen in ({} if self._host is None else self._host.observe()).items():
             place = self._places[number]
-            if seen.name not in ("", place.name):
+            place.waits = seen.waits
+            if seen.waits or seen.name not in ("", place.name):
                 place.name, place.missing_since = seen.name, None
             if seen.ended is None:
                 continue
@@ -405,6 +409,7 @@ class FleetSupervisor:
                 place.restarts,
                 serving=whole or f"{WORKER_CLIENT_PREFIX}{place.name}" in self._members,
                 ending=place.ending,
+                waits=place.waits,
             )
             for number, place in sorted(self._places.items())
             if place.running
@@ -435,7 +440,7 @@ class FleetSupervisor:
         for each in self._places.values():
             missing = each.running and each.name != "" and f"{WORKER_CLIENT_PREFIX}{each.name}" not in self._members
             each.missing_since = (each.missing_since or now) if missing else None
-        names = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        names = self._list_client_ids()
         self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
 
     def _are_all_served(self, now: float) -> bool:
@@ -476,9 +481,14 @@ class FleetSupervisor:
         owners = read_slot_owners(self._admin, self.topology)
         if owners != self._owners:
             self._owners, self._owners_since = owners, now
-        ours = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        ours = self._list_client_ids()
         shared = len(owners) == SLOT_COUNT and (ours <= set(owners.values()) or len(ours) > SLOT_COUNT)
         return shared and now - self._owners_since >= _SETTLED_S
+
+    def _list_client_ids(self) -> set[str]:
+        """Of the workers that run. One that has just begun has no name yet, and so none that anybody finds."""
+        running = (each for each in self._places.values() if each.running and not each.waits)
+        return {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in running}
 
     def _start(self, number: int, restarts: int) -> None:
         assert self._host is not None

@@ -26,7 +26,8 @@ FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "
 @dataclass
 class Host:
     """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead. idle: they
-    wait for a core, and have no name yet. deaf: those that do not end as they are told."""
+    wait for a core, and have no name yet. deaf: those that do not end as they are told. waiting: what the host starts
+    later."""
 
     world: World
     engine: Any = "process"
@@ -38,6 +39,7 @@ class Host:
     dying: bool = False
     idle: bool = False
     deaf: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
 
     def start(self, place: int, epoch: int) -> None:
         assert place not in self.running
@@ -60,6 +62,7 @@ class Host:
     def observe(self) -> Mapping[int, WorkerObservation]:
         names = {place: "" if self.idle else name for place, name in self.running.items()}
         found = {place: WorkerObservation(name) for place, name in names.items()} | self.ended
+        found |= {place: WorkerObservation(waits=True) for place in self.waiting & set(self.running)}
         self.ended = {}
         return found
 
@@ -87,11 +90,12 @@ class World:
         return {0} if self.leads else set()
 
     def names(self) -> list[str]:
-        return [name for host in self.hosts.values() for name in host.running.values()]
+        hosts = self.hosts.values()
+        return [name for host in hosts for place, name in host.running.items() if place not in host.waiting]
 
     def members(self) -> set[str]:
-        serving = [name for host in self.hosts.values() if not host.idle for name in host.running.values()]
-        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in serving if name not in self.lost}
+        idle = {name for host in self.hosts.values() if host.idle for name in host.running.values()}
+        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in self.names() if name not in self.lost | idle}
 
     def report(self) -> list[PartitionStatus]:
         worker = self.names()[0] if self.names() else ""
@@ -478,3 +482,19 @@ def test_the_bridge_stays_until_a_worker_on_spark_serves(world: World, monkeypat
     steps(inside)
     assert world.supervisors[SUPERVISOR].ready  # one serves, and the other has had its minute
     assert world.supervisors[SUPERVISOR].bridged
+
+
+def test_a_place_that_waits_for_room_is_no_worker_that_is_missing_and_holds_no_restart_up(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps(supervisor)
+    host = world.hosts["process"]
+    host.waiting, host.surge = {1}, False  # it had to give its core back
+    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    before = set(host.running.values())
+    steps(supervisor)
+    assert set(host.running.values()) == before
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert not before & set(host.running.values())
+    assert world.supervisors[SUPERVISOR].restarted == 1

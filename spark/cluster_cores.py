@@ -128,6 +128,23 @@ def compute_fleet_limit(cores: ClusterCores, app_id: str = "", left: int = 1) ->
     return max(cores.total - left - others, 0)
 
 
+def compute_fleet_share(cores: ClusterCores, app_id: str, left: int = 1) -> int:
+    """How many cores the fleet with this application may keep: it gives those beyond back.
+
+    Less strict than what it may take. Fleets that came later give back first, so they count with the one core that a
+    fleet never gives back. Were they counted with all, two fleets would give cores to each other for ever.
+    """
+    own = cores.find(app_id)
+    if own is None:
+        return max(cores.total - left, 0)
+    others = 0
+    for each in cores.applications:
+        if each.is_fleet and each.id != app_id:
+            came_first = (each.started_ms, each.id) < (own.started_ms, own.id)
+            others += each.cores if came_first else min(each.cores, 1)
+    return max(cores.total - left - others, 0)
+
+
 def compute_proof_limit(cores: ClusterCores) -> int:
     """How many cores a proof takes at most: all that no fleet holds but one, and at least one.
 
@@ -171,12 +188,14 @@ def describe_fleet_room(cores: ClusterCores, waiting: int, near: int, left: int)
     if not waiting and not near:
         return ""
     fleets = sum(each.cores for each in cores.applications if each.is_fleet)
+    others = sum(each.cores for each in cores.applications if not each.is_fleet)
     waits = "1 worker waits for a core" if waiting == 1 else f"{waiting} workers wait for cores" if waiting else ""
     beside = "1 worker runs beside the Spark driver" if near == 1 else f"{near} run beside the driver" if near else ""
+    held = f"fleets hold {fleets} of {_count(cores.total)}" + (f" (others: {others})" if others else "")
+    then = ", then `topology fleet restart`" if near else "; or scale the fleet down"
     return (
-        f"{' and '.join(filter(None, (beside, waits)))}: fleets hold {fleets} of {_count(cores.total)}, and leave "
-        f"{left} to proofs ({LEFT_SETTING}). What to do: {_more_cores(cores.total + waiting + near)}"
-        + (", then `topology fleet restart`" if near else "; or scale the fleet down")
+        f"{' and '.join(filter(None, (beside, waits)))}: {held}, and leave {left} to proofs ({LEFT_SETTING}). "
+        f"What to do: {_more_cores(cores.total + waiting + near)}{then}"
     )
 
 
@@ -277,3 +296,14 @@ class FleetCoreLimit:
             self._due = now + self.every_s
             self.known = self.read() or self.known
         return None if self.known is None else compute_fleet_limit(self.known, self.app_id, self.left)
+
+    @property
+    def share(self) -> int | None:
+        """Cores that it may keep, from the last answer; None for no limit."""
+        return None if self.known is None else compute_fleet_share(self.known, self.app_id, self.left)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether it has no core and the cluster no room for an executor: others than fleets have what is left."""
+        own = None if self.known is None else self.known.find(self.app_id)
+        return self.known is not None and own is not None and own.cores == 0 and not has_room(self.known, own.memory_mb)

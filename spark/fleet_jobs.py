@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _NEAR_S = 3.0  # a fleet without a core and without a worker waits so long before one runs beside its driver
+_STARVED_S = 20.0  # the same where others than fleets have the cores: they may be about to end, or to give one back
 _UNKNOWN_S = 10.0  # a driver that registers is in the master's list at once
 _YIELD_S = 20.0  # a fleet that holds too many cores for so long gives them back
 
@@ -33,8 +34,8 @@ class SparkJobHost:
     Without `surge`: a job that replaces another begins when the other has ended, because a core may not be free.
 
     limit: how many cores the fleet may hold; None where nobody counts. Workers beyond wait; so do those that the limit
-    does not leave any more (never the last one). near: hosts processes beside the driver. Where the limit leaves no
-    core at all, one worker runs there, so that a fleet on a full cluster copies.
+    does not leave any more (never the last one). near: hosts processes beside the driver. Where the fleet gets no core
+    at all, one worker runs there, so that a fleet on a full cluster copies.
     """
 
     context: SparkContext
@@ -53,6 +54,7 @@ class SparkJobHost:
     _told: set[int] = field(default_factory=set)  # to end
     _yielding: set[int] = field(default_factory=set)  # whose worker ends, to wait
     _near: set[int] = field(default_factory=set)
+    _moving: set[int] = field(default_factory=set)  # whose job is taken back, to run near
     _held_back: str = ""
     _surplus_since: float | None = None
     _stands_since: float | None = None
@@ -79,6 +81,7 @@ class SparkJobHost:
             return
         self._told.add(place)
         self._yielding.discard(place)
+        self._moving.discard(place)
         if place in self._waiting:
             self._waiting.discard(place)
             with self._lock:
@@ -114,6 +117,9 @@ class SparkJobHost:
                     found[place] = WorkerObservation(waits=True)
                     continue
                 found[place] = WorkerObservation(name, ended or "well", failed=bool(ended))
+        for place in self._moving & self._waiting:
+            self._run_near(place)
+        self._moving -= self._near
         if self.near is not None:
             near = self.near.observe()
             self._near -= {place for place, seen in near.items() if seen.ended is not None}
@@ -129,24 +135,45 @@ class SparkJobHost:
                 break
             self._submit(place)
             running.append(place)
-        self._start_near(stands=limit == 0 and not running and not self._near)
-        if limit is not None:
-            self._yield_surplus(running, limit)
+        self._start_near(running, limit)
+        share = None if self.limit is None else self.limit.share
+        if share is not None:
+            self._yield_surplus(running, share)
         self._note_limit()
 
-    def _start_near(self, *, stands: bool) -> None:
-        """One worker beside the driver. Not at once: the master may still count what a driver before us had."""
-        if not stands or not self._waiting or self.near is None:
+    def _start_near(self, running: list[int], limit: int | None) -> None:
+        """One worker beside the driver, where the fleet may have no core, or gets none. Not at once: the master may
+        still count what a driver before us had."""
+        full = limit == 0 and not running and bool(self._waiting)
+        starved = bool(running) and self.limit is not None and self.limit.is_starved and not self.driver.list_working()
+        if self.near is None or self._near or self._moving or not (full or starved):
             self._stands_since = None
             return
         now = time.monotonic()
         self._stands_since = self._stands_since or now
-        if now - self._stands_since < _NEAR_S:
+        if now - self._stands_since < (_NEAR_S if full else _STARVED_S):
             return
-        place = min(self._waiting)
+        self._stands_since = None
+        if full:
+            self._run_near(min(self._waiting))
+            return
+        able = [place for place in running if place not in self._told]
+        if able:  # its job would wait on; `observe` starts it when the job has ended
+            place = min(able)
+            self._moving.add(place)
+            self._take_back(place)
+
+    def _run_near(self, place: int) -> None:
+        assert self.near is not None
         self._waiting.discard(place)
         self._near.add(place)
         self.near.start(place, self._epochs[place] or 0)
+
+    def _take_back(self, place: int) -> None:
+        """End its job, for the place to wait."""
+        self._yielding.add(place)
+        if not self.driver.close_place(place):
+            self._cancel(place)
 
     def _submit(self, place: int) -> None:
         self._waiting.discard(place)
@@ -155,11 +182,11 @@ class SparkJobHost:
             self._ended[place] = None
         threading.Thread(target=self._run, args=(place, self._epochs[place]), name=f"job-{place}", daemon=True).start()
 
-    def _yield_surplus(self, running: list[int], limit: int) -> None:
-        """Give cores back that the limit does not leave any more. Not at once: a machine or a master that is away for a
-        moment makes the cluster look small."""
+    def _yield_surplus(self, running: list[int], share: int) -> None:
+        """Give cores back that are not ours any more. Not at once: a machine or a master that is away for a moment
+        makes the cluster look small. Jobs that have no core yet go first."""
         able = [place for place in running if place not in self._told]
-        surplus = len(able) - max(limit, 1)
+        surplus = len(able) - max(share, 1)
         if surplus <= 0:
             self._surplus_since = None
             return
@@ -168,10 +195,9 @@ class SparkJobHost:
         if now - self._surplus_since < _YIELD_S:
             return
         self._surplus_since = None
-        for place in sorted(able)[-surplus:]:
-            self._yielding.add(place)
-            if not self.driver.close_place(place):
-                self._cancel(place)
+        working = self.driver.list_working()
+        for place in sorted(able, key=lambda each: (each not in working, each))[-surplus:]:
+            self._take_back(place)
 
     def _require_known(self, waits: bool) -> None:
         """A master that was restarted without its memory knows no application of before. Nor does one that took two

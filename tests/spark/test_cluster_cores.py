@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from spark.cluster_cores import (
     ClusterCores,
     FleetCoreLimit,
     compute_fleet_limit,
+    compute_fleet_share,
     compute_proof_limit,
     describe_core_wait,
     describe_fleet_room,
@@ -101,6 +103,33 @@ def test_fleets_leave_one_core(total: int, apps: list[tuple[str, int]], app_id: 
     assert compute_fleet_limit(parsed(total, *apps), app_id, left=0) in (limit + 1, total)
 
 
+@pytest.mark.parametrize("total", [2, 3, 4, 8])
+def test_fleets_that_want_all_come_to_rest_and_leave_one_core(total: int) -> None:
+    """However many cores two of them began with. A round: both see the same state, take what they may, or give back."""
+    for held in itertools.product(range(total + 1), repeat=2):
+        if sum(held) > total:
+            continue
+        states = [list(held)]
+        for _ in range(6):
+            cores = parsed(total, *zip((FLEET, BACK), states[-1], strict=True))
+            now = list(states[-1])
+            for fleet, has in enumerate(states[-1]):
+                app = f"app-{fleet}"
+                takes = min(max(compute_fleet_limit(cores, app) - has, 0), total - sum(now))
+                gives = max(has - max(compute_fleet_share(cores, app), 1), 0)
+                now[fleet] += takes - gives
+            states.append(now)
+        assert states[-1] == states[-2], (held, states)
+        assert sum(states[-1]) <= max(total - 1, 2), states  # nobody gives its last one
+
+
+def test_who_came_later_gives_back_first() -> None:
+    both = parsed(4, (FLEET, 2), (BACK, 2))
+    assert [compute_fleet_share(both, f"app-{number}") for number in range(2)] == [2, 1]
+    assert [compute_fleet_share(parsed(4, (FLEET, 3), (BACK, 0)), f"app-{number}") for number in range(2)] == [3, 0]
+    assert compute_fleet_share(both, "app-9") == 3  # the master has forgotten it
+
+
 @pytest.mark.parametrize(
     ("total", "apps", "limit"),
     [(2, [], 1), (2, [(FLEET, 1)], 1), (2, [(FLEET, 1), (BACK, 1)], 1), (8, [(FLEET, 2)], 5), (4, [(PROOF, 3)], 3)],
@@ -116,6 +145,9 @@ def test_a_fleet_says_what_it_waits_for_and_what_runs_elsewhere() -> None:
         "3 workers wait for cores: fleets hold 1 of 2 cores, and leave 1 to proofs (spark.watershed.cores.left). What "
         "to do: give the cluster 5 cores (`--cores` of its workers; SPARK_CORES in docker-compose.yaml); or scale the "
         "fleet down"
+    )
+    assert "fleets hold 1 of 4 cores (others: 3), and leave 1 to" in describe_fleet_room(
+        parsed(4, (FLEET, 1), ("etl", 2), (PROOF, 1)), 1, 0, 1
     )
     assert describe_fleet_room(cores, 1, 1, 1).startswith(
         "1 worker runs beside the Spark driver and 1 worker waits for a core: fleets hold 1 of 2 cores"

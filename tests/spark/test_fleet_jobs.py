@@ -23,6 +23,7 @@ class Spark:
     others: int = 0
     forgets: bool = False
     slow: bool = False  # tasks have no core yet
+    etl: int = 0  # cores that others than fleets hold
     closed: list[int] = field(default_factory=list)
     running: dict[int, Callable[[str], None]] = field(default_factory=dict)
 
@@ -31,6 +32,8 @@ class Spark:
 
     def close_place(self, place: int) -> bool:
         self.closed.append(place)
+        if self.slow:
+            return False
         self.running.pop(place)("")
         return True
 
@@ -39,12 +42,14 @@ class Spark:
 
     def read(self) -> ClusterCores:
         other = ClusterApplication("app-0", "watershed-replicate-other", self.others, 0, 512)
-        ours = ClusterApplication("app-1", "watershed-replicate-ours", len(self.running), 1, 512)
+        held = 0 if self.slow else len(self.running)
+        ours = ClusterApplication("app-1", "watershed-replicate-ours", held, 1, 512)
+        etl = ClusterApplication("app-2", "etl", self.etl, 2, 512)
         if self.forgets:
             ours = replace(ours, id="app-9")
-        return ClusterCores(
-            "spark://m:7077", (ClusterWorker(self.total, 0, 0),), (other, ours) if self.others else (ours,)
-        )
+        free = max(self.total - self.others - self.etl - held, 0)
+        applications = tuple(each for each in (other, ours, etl) if each is ours or each.cores)
+        return ClusterCores("spark://m:7077", (ClusterWorker(self.total, free, 512 * free),), applications)
 
 
 @dataclass
@@ -74,6 +79,8 @@ class Near:
 def build(spark: Spark, monkeypatch: pytest.MonkeyPatch, near: Near | None = None) -> SparkJobHost:
     monkeypatch.setattr(fleet_jobs, "_YIELD_S", 0.0)
     monkeypatch.setattr(fleet_jobs, "_NEAR_S", 0.0)
+    monkeypatch.setattr(fleet_jobs, "_STARVED_S", 0.0)
+    monkeypatch.setattr(SparkJobHost, "_cancel", lambda _self, place: spark.running.pop(place)("cancelled"))
     limit = FleetCoreLimit(spark.read, "app-1", every_s=0.0)
     host = SparkJobHost(Any, spark, Any, limit=limit, near=near)  # type: ignore[arg-type]
 
@@ -189,3 +196,66 @@ def test_an_application_that_the_master_has_forgotten_ends_when_a_worker_waits(m
         host.observe()
     spark.forgets = False
     assert see(host) == {0: ""}
+
+
+def test_a_fleet_whose_cores_others_hold_has_one_worker_beside_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, near = Spark(total=4, etl=4, slow=True), Near()
+    host = build(spark, monkeypatch, near)
+    host.start(0, 7)
+    host.start(1, 7)
+    see(host)
+    assert see(host) == {0: "near0", 1: ""}
+    assert (near.running, list(spark.running)) == ({0: 7}, [1])
+    assert host.note.startswith(
+        "1 worker runs beside the Spark driver: fleets hold 0 of 4 cores (others: 4), and leave"
+    )
+    spark.etl, spark.slow = 2, False
+    assert see(host) == {0: "near0", 1: "w1"}
+    host.end(0)
+    assert see(host) == {0: "ended well", 1: "w1"}
+    host.start(0, 7)
+    assert see(host) == {0: "w0", 1: "w1"}
+
+
+@pytest.mark.parametrize("change", [{"etl": 3}, {"slow": False}])
+def test_a_fleet_that_works_or_may_begin_has_none_beside_the_driver(
+    monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    spark, near = replace(Spark(total=4, etl=4, slow=True), **change), Near()
+    host = build(spark, monkeypatch, near)
+    host.start(0, 7)
+    for _ in range(3):
+        see(host)
+    assert (near.running, list(spark.running)) == ({}, [0])
+
+
+def test_one_that_is_told_to_end_on_its_way_to_the_driver_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, near = Spark(total=4, etl=4, slow=True), Near()
+    host = build(spark, monkeypatch, near)
+    cancelled: list[int] = []
+    monkeypatch.setattr(SparkJobHost, "_cancel", lambda _self, place: cancelled.append(place))  # takes its time
+    host.start(0, 7)
+    see(host)
+    see(host)
+    host.end(0)
+    assert set(cancelled) == {0}
+    spark.running.pop(0)("")
+    assert see(host) == {0: "ended well"}
+    host.start(0, 7)
+    see(host)
+    spark.running.pop(0)("cancelled")
+    see(host)
+    assert near.running == {0: 7}
+
+
+def test_a_job_without_a_core_is_taken_back_before_one_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = Spark(total=4)
+    host = build(spark, monkeypatch)
+    for place in range(3):
+        host.start(place, 7)
+    see(host)
+    monkeypatch.setattr(spark, "list_working", lambda: {1: {"id": "w1"}, 2: {"id": "w2"}})
+    spark.total = 3
+    see(host)
+    see(host)
+    assert spark.closed == [0]

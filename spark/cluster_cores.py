@@ -30,6 +30,7 @@ _PAGE_PORT: Final = 8080  # Spark's own default of spark.master.ui.port
 _PAGE_S: Final = 2.0
 _LARGEST: Final = 4 << 20  # bytes of the page
 _NAMED: Final = 5  # applications that a message names
+_NAME: Final = 80  # characters of such a name: whoever may use the cluster chooses it
 _EVERY_S: Final = 2.0  # between two looks at the page
 
 
@@ -107,8 +108,9 @@ def parse_master_state(payload: bytes) -> ClusterCores | None:
 
 
 def _parse_application(told: Mapping[str, Any]) -> ClusterApplication:
+    cores = int(told["cores"])  # TypeError for what is no object
     memory = int(told.get("memoryperexecutor", told.get("memoryperslave", 0)))
-    return ClusterApplication(str(told["id"]), str(told["name"]), int(told["cores"]), int(told["starttime"]), memory)
+    return ClusterApplication(str(told["id"]), str(told["name"]), cores, int(told["starttime"]), memory)
 
 
 def compute_fleet_limit(cores: ClusterCores, app_id: str = "", left: int = 1) -> int:
@@ -126,6 +128,17 @@ def compute_fleet_limit(cores: ClusterCores, app_id: str = "", left: int = 1) ->
         came_first = rank is None or (each.started_ms, each.id) < rank
         others += max(each.cores, 1) if came_first else each.cores
     return max(cores.total - left - others, 0)
+
+
+def compute_fixed_size(cores: ClusterCores, workers: int, left: int | None) -> int:
+    """How many of these workers a fleet that a person starts by hand can have; 0 where fleets may have no core.
+
+    left: what is configured to be left to proofs, None for the default. By default a cluster of one core is the fleet's
+    that comes first: whoever starts it by hand has asked for that.
+    """
+    if left is None and cores.total == 1:
+        left = 0
+    return min(workers, compute_fleet_limit(cores, left=1 if left is None else left))
 
 
 def compute_fleet_share(cores: ClusterCores, app_id: str, left: int = 1) -> int:
@@ -167,7 +180,7 @@ def describe_core_wait(cores: ClusterCores, app_id: str = "", memory_mb: int = 0
             f"docker-compose.yaml), or set a smaller spark.executor.memory in the file of WATERSHED_SPARK_CONF"
         )
     held = sorted((each for each in cores.applications if each.cores and each.id != app_id), key=lambda e: -e.cores)
-    named = ", ".join(f"{escape_controls(each.name)} holds {each.cores}" for each in held[:_NAMED])
+    named = ", ".join(f"{escape_controls(each.name[:_NAME])} holds {each.cores}" for each in held[:_NAMED])
     more = f", {len(held) - _NAMED} more hold the rest" if len(held) > _NAMED else ""
     return (
         f"{WAITING_PREFIX}0 of {_count(cores.total)} free {at}: {named}{more}. It begins as soon as one is free. "
@@ -187,16 +200,29 @@ def describe_fleet_room(cores: ClusterCores, waiting: int, near: int, left: int)
     """
     if not waiting and not near:
         return ""
-    fleets = sum(each.cores for each in cores.applications if each.is_fleet)
-    others = sum(each.cores for each in cores.applications if not each.is_fleet)
     waits = "1 worker waits for a core" if waiting == 1 else f"{waiting} workers wait for cores" if waiting else ""
     beside = "1 worker runs beside the Spark driver" if near == 1 else f"{near} run beside the driver" if near else ""
-    held = f"fleets hold {fleets} of {_count(cores.total)}" + (f" (others: {others})" if others else "")
     then = ", then `topology fleet restart`" if near else "; or scale the fleet down"
     return (
-        f"{' and '.join(filter(None, (beside, waits)))}: {held}, and leave {left} to proofs ({LEFT_SETTING}). "
+        f"{' and '.join(filter(None, (beside, waits)))}: {_describe_fleets(cores, left)}. "
         f"What to do: {_more_cores(cores.total + waiting + near)}{then}"
     )
+
+
+def describe_fixed_size(cores: ClusterCores, workers: int, size: int, left: int | None) -> str:
+    """Why a fleet that a person starts by hand has fewer workers than asked for. left: as `compute_fixed_size`."""
+    return (
+        f"{size} of {workers} workers can begin: {_describe_fleets(cores, 1 if left is None else left)}. What to do: "
+        f"{_more_cores(cores.total + workers - size)}, or set a smaller {LEFT_SETTING} in the file of "
+        f"WATERSHED_SPARK_CONF, and start it again"
+    )
+
+
+def _describe_fleets(cores: ClusterCores, left: int) -> str:
+    fleets = sum(each.cores for each in cores.applications if each.is_fleet)
+    others = sum(each.cores for each in cores.applications if not each.is_fleet)
+    held = f"fleets hold {fleets} of {_count(cores.total)}" + (f" (others: {others})" if others else "")
+    return f"{held}, and leave {left} to proofs ({LEFT_SETTING})"
 
 
 def _list_remedies(cores: ClusterCores, held: list[ClusterApplication]) -> list[str]:
@@ -259,11 +285,16 @@ def read_cluster_cores(master: str, environ: Mapping[str, str] = process_environ
 
 def _fetch(page: str) -> bytes:
     """The page as JSON; nothing where it does not answer. Raises WrongUse for what is no address."""
-    url = urlsplit(page)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise WrongUse(f"WATERSHED_SPARK_PAGE={page}: expected http://HOST:PORT, the address of the master's web page")
+    wrong = f"WATERSHED_SPARK_PAGE={page}: expected http://HOST:PORT, the address of the master's web page"
+    try:
+        url = urlsplit(page)
+        host, port = url.hostname, url.port
+    except ValueError:
+        raise WrongUse(wrong) from None
+    if url.scheme not in ("http", "https") or not host:
+        raise WrongUse(wrong)
     make = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = make(url.hostname, url.port, timeout=_PAGE_S)
+    connection = make(host, port, timeout=_PAGE_S)
     with suppress(OSError, http.client.HTTPException):
         try:
             connection.request("GET", f"{url.path.rstrip('/')}/json/")

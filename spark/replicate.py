@@ -42,8 +42,9 @@ from spark.cluster_cores import (
     FLEET_NAME,
     LEFT_SETTING,
     FleetCoreLimit,
+    compute_fixed_size,
     compute_fleet_limit,
-    describe_fleet_room,
+    describe_fixed_size,
     read_cluster_cores,
 )
 from spark.console import write_error_line
@@ -82,15 +83,17 @@ RESIZED_SETTINGS = {
 }
 _ROUND_S = 0.2
 _PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
+_GONE_S = 10.0  # for a master to notice that a driver is gone
 _GRACE_S = 20.0  # from a signal to the hard end
 
 
 @dataclass(slots=True)
 class FleetStateFile:
-    """What `--state FILE` says; written whole each time."""
+    """What `--state FILE` says; written whole each time. lacks: a reason that stands there also while it runs."""
 
     path: Path | None
     facts: dict[str, Any]
+    lacks: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def set(self, **changes: Any) -> None:
@@ -108,13 +111,18 @@ class FleetStateFile:
     def report_present(self, wanted: int, present: list[dict[str, Any]], standing_by: int) -> None:
         """The workers that are there: `running` from the moment on when all are."""
         now = "running" if len(present) >= wanted or self.facts.get("state") == "running" else "starting"
-        reason = {"reason": ""} if now != self.facts.get("state") else {}
+        reason = {"reason": self.lacks} if now != self.facts.get("state") else {}
         self.set(state=now, workers=present, standing_by=standing_by, **reason)
 
     def report_failure(self, reason: str) -> None:
         """A worker ended on an error."""
         write_error_line(f"a worker ended: {reason}")
         self.set(reason=reason)
+
+    def report_lack(self, reason: str) -> None:
+        """It has fewer workers than asked for, for as long as it runs."""
+        self.lacks = reason
+        self.report_waiting(reason)
 
     def report_waiting(self, reason: str) -> None:
         """Spark has not started any task yet."""
@@ -171,6 +179,7 @@ def run_fleet(
     signal.signal(signal.SIGTERM, stop)
     most = MOST_WORKERS if epoch is not None else workers
     master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{most},{_FAILURES}]"
+    workers = _find_size(master, workers, epoch, state, stopping)
     session = _start_session(plan, target, master, workers, epoch)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
@@ -203,15 +212,39 @@ def run_fleet(
         end_session(session)
 
 
-def _start_session(plan: Plan, target: str, master: str, workers: int, epoch: int | None) -> SparkSession:
-    """A session that asks for no more cores than fleets may have. Raises WrongUse where `workers` cannot begin."""
+def _find_size(master: str, workers: int, epoch: int | None, state: FleetStateFile, stopping: threading.Event) -> int:
+    """How many of these workers begin where nobody resizes the fleet; others would wait for ever. Raises WrongUse
+    where none can.
+
+    It asks for a while: a driver before us that was killed is counted until the master has noticed.
+    """
+    if epoch is not None:
+        return workers
     left = read_cores_left(merge_spark_settings({}, {}, os.environ))
-    cores = read_cluster_cores(master)
-    if cores is not None:
-        limit = compute_fleet_limit(cores, left=left)
-        if limit == 0 and epoch is None:
-            raise WrongUse(describe_fleet_room(cores, workers, 0, left))
-        workers = min(workers, limit)
+    deadline = time.monotonic() + _GONE_S
+    while True:
+        cores = read_cluster_cores(master)
+        if cores is None:
+            return workers
+        size = compute_fixed_size(cores, workers, left)
+        if size == workers:
+            return size
+        if time.monotonic() > deadline:
+            break
+        if stopping.wait(1.0):
+            return workers
+    text = describe_fixed_size(cores, workers, size, left)
+    if not size:
+        raise WrongUse(text)
+    state.report_lack(text)
+    return size
+
+
+def _start_session(plan: Plan, target: str, master: str, workers: int, epoch: int | None) -> SparkSession:
+    """A session that asks for no more cores than fleets may have."""
+    if epoch is not None and (cores := read_cluster_cores(master)) is not None:
+        left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+        workers = min(workers, compute_fleet_limit(cores, left=1 if left is None else left))
     return create_spark_session(
         f"{FLEET_NAME}-{plan.topology}-{target}",
         master=master,
@@ -226,6 +259,7 @@ def _limit_cores(host: SparkJobHost, near: Callable[[int, int], list[str]], epoc
     if epoch is None or not master.startswith("spark://"):
         return
     left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+    left = 1 if left is None else left
     host.limit = FleetCoreLimit(partial(read_cluster_cores, master), str(host.context.applicationId), left)
     host.near = ProcessHost("spark", near)
 
@@ -363,9 +397,11 @@ def host_worker(
     yield ""
 
 
-def read_cores_left(settings: Mapping[str, str]) -> int:
-    """How many cores of a standalone cluster fleets leave to proofs. Raises WrongUse."""
-    text = settings.get(LEFT_SETTING, "1")
+def read_cores_left(settings: Mapping[str, str]) -> int | None:
+    """How many cores of a standalone cluster fleets leave to proofs; None where nobody says so. Raises WrongUse."""
+    text = settings.get(LEFT_SETTING)
+    if text is None:
+        return None
     if not text.isdigit():
         raise WrongUse(f"{LEFT_SETTING} {text}: expected a number of cores, 0 for none")
     return int(text)

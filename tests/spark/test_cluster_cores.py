@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ import pytest
 from spark.cluster_cores import (
     ClusterCores,
     FleetCoreLimit,
+    compute_fixed_size,
     compute_fleet_limit,
     compute_fleet_share,
     compute_proof_limit,
     describe_core_wait,
+    describe_fixed_size,
     describe_fleet_room,
     has_room,
     parse_master_state,
@@ -26,7 +29,7 @@ from spark.cluster_cores import (
 )
 from spark.errors import WrongUse
 from spark.proof_session import build_proof_settings, parse_spark_memory
-from spark.replicate import read_cores_left
+from spark.replicate import FleetStateFile, _find_size, read_cores_left
 
 FLEET, BACK, PROOF = "watershed-replicate-shop-cloud", "watershed-replicate-shop-onprem", "watershed-verify-shop"
 
@@ -69,6 +72,7 @@ def test_what_to_do_follows_from_who_holds_the_cores() -> None:
     )
     many = describe_core_wait(parsed(8, *[(f"etl-{number}", 1) for number in range(8)]))
     assert "3 more hold the rest" in many
+    assert len(describe_core_wait(parsed(8, *[(f"{number}" * 4_000, 1) for number in range(8)]))) < 1_000
 
 
 def test_memory_that_is_missing_and_workers_that_are_missing_are_told_apart_from_cores() -> None:
@@ -156,7 +160,8 @@ def test_a_fleet_says_what_it_waits_for_and_what_runs_elsewhere() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"", b"<html>", b"[]", b"{}", state(2, status="STANDBY"), state(2, status="RECOVERING"), state(2, workers=[{}])],
+    [b"", b"<html>", b"[]", b"{}", state(2, status="STANDBY"), state(2, status="RECOVERING"), state(2, workers=[{}])]
+    + [state(2, activeapps=wrong) for wrong in ([[]], ["app"], [{}], 1)],
 )
 def test_what_is_no_answer_of_a_master_that_works_says_nothing(payload: bytes) -> None:
     assert parse_master_state(payload) is None
@@ -192,6 +197,9 @@ def test_the_masters_page_is_asked_where_it_is_said_to_be() -> None:
         assert read_cluster_cores("spark://m:7077", {"WATERSHED_SPARK_PAGE": f"http://127.0.0.1:{port}"}) is None
     with pytest.raises(WrongUse, match=r"WATERSHED_SPARK_PAGE=file:///etc/passwd: expected http://HOST:PORT"):
         read_cluster_cores("spark://m:7077", {"WATERSHED_SPARK_PAGE": "file:///etc/passwd"})
+    for wrong in ("http://m:port", "http://m:99999", "http://[::1", "http://:8080"):
+        with pytest.raises(WrongUse, match=r"expected http://HOST:PORT"):
+            read_cluster_cores("spark://m:7077", {"WATERSHED_SPARK_PAGE": wrong})
 
 
 def test_another_masters_page_on_the_usual_port_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +230,7 @@ def test_a_proof_says_before_its_session_that_nothing_is_free(tmp_path: Any) -> 
 def test_sizes_and_settings_are_read_as_spark_reads_them() -> None:
     sizes = {"512m": 512, "2g": 2048, "1024": 1024, "1gb": 1024, "": 1024, "much": 1024}
     assert {text: parse_spark_memory(text) for text in sizes} == sizes
-    assert read_cores_left({}) == 1
+    assert read_cores_left({}) is None
     assert read_cores_left({"spark.watershed.cores.left": "0"}) == 0
     with pytest.raises(WrongUse, match=r"spark\.watershed\.cores\.left two: expected a number of cores"):
         read_cores_left({"spark.watershed.cores.left": "two"})
@@ -232,3 +240,56 @@ def test_a_limit_keeps_what_was_known_while_the_master_is_away() -> None:
     answers = [None, parsed(4, (FLEET, 0)), None]
     limit = FleetCoreLimit(lambda: answers.pop(0), "app-0", every_s=0.0)
     assert [limit.find() for _ in range(3)] == [None, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("total", "apps", "workers", "left", "size"),
+    [
+        (1, [], 4, None, 1),  # the cluster of docs/engines.md: it copies
+        (1, [(FLEET, 1)], 4, None, 0),
+        (1, [], 4, 1, 0),  # who says so means it
+        (2, [], 4, None, 1),
+        (2, [], 4, 0, 2),
+        (2, [], 1, None, 1),
+        (8, [(FLEET, 2), ("etl", 4)], 4, None, 4),
+    ],
+)
+def test_a_fleet_that_is_started_by_hand_has_as_many_workers_as_can_begin(
+    total: int, apps: list[tuple[str, int]], workers: int, left: int | None, size: int
+) -> None:
+    assert compute_fixed_size(parsed(total, *apps), workers, left) == size
+
+
+def test_what_is_missing_of_a_fleet_that_is_started_by_hand_stands_in_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spark.replicate._GONE_S", -1.0)
+    monkeypatch.delenv("WATERSHED_SPARK_CONF", raising=False)
+    known = parsed(2)
+    monkeypatch.setattr("spark.replicate.read_cluster_cores", lambda _master: known)
+    state = FleetStateFile(tmp_path / "state.json", {"state": "starting"})
+    assert _find_size("spark://m:7077", 2, None, state, threading.Event()) == 1
+    state.report_present(1, [{"id": "w0"}], 0)
+    told = json.loads((tmp_path / "state.json").read_text(encoding="utf-8"))
+    assert told["state"] == "running"
+    assert told["reason"] == describe_fixed_size(known, 2, 1, None)
+    assert told["reason"] == (
+        "1 of 2 workers can begin: fleets hold 0 of 2 cores, and leave 1 to proofs (spark.watershed.cores.left). What "
+        "to do: give the cluster 3 cores (`--cores` of its workers; SPARK_CORES in docker-compose.yaml), or set a "
+        "smaller spark.watershed.cores.left in the file of WATERSHED_SPARK_CONF, and start it again"
+    )
+    known = parsed(2, (FLEET, 1))
+    with pytest.raises(WrongUse, match=r"0 of 2 workers can begin: fleets hold 1 of 2 cores"):
+        _find_size("spark://m:7077", 2, None, state, threading.Event())
+
+
+def test_a_driver_before_that_the_master_still_counts_limits_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = [parsed(2, (FLEET, 1)), parsed(2)]
+    monkeypatch.delenv("WATERSHED_SPARK_CONF", raising=False)
+    monkeypatch.setattr("spark.replicate.read_cluster_cores", lambda _master: looks.pop(0))
+    state = FleetStateFile(tmp_path / "state.json", {"state": "starting"})
+    assert _find_size("spark://m:7077", 1, None, state, threading.Event()) == 1
+    assert state.lacks == ""
+    assert _find_size("spark://m:7077", 4, 7, state, threading.Event()) == 4  # a supervised one is resized

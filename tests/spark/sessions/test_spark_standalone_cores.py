@@ -118,6 +118,6 @@ def test_the_fleet_of_a_full_cluster_that_is_started_by_hand_is_refused(
     )
     try:
         assert hand.process.wait(300) == 2
-        assert "error: 1 worker waits for a core: fleets hold 0 of 2 cores, and leave 2 to proofs" in hand.said()
+        assert "error: 0 of 1 workers can begin: fleets hold 0 of 2 cores, and leave 2 to proofs" in hand.said()
     finally:
         hand.end()

@@ -152,7 +152,7 @@ def supervise_fleet(
 def _make_host(
     engine: Literal["spark", "process"], path: Path, target: str, metrics: tuple[str, int] | None, form: str
 ) -> WorkerHost:
-    from cli.fleet_processes import ProcessHost
+    from replicator.worker.worker_processes import ProcessHost
 
     def process(place: int, epoch: int) -> list[str]:
         own = [] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + place}"]

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from replicator.worker.worker_processes import describe_exit
+
 _QUICK_DEATH_S = 30.0  # one that lived shorter has not worked
 MAX_QUICK_DEATHS = 5  # of one process in a row; then it is something that starting again does not mend
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -94,8 +96,3 @@ def _ended(children: list[_Child]) -> int:
             # SIGTERM comes through only before the worker has its own handler, when there was nothing to hand over
             child.code = 0 if code == -signal.SIGTERM else code
     return max(abs(child.code or 0) for child in children)
-
-
-def describe_exit(code: int) -> str:
-    """How a process ended, from its exit code as `subprocess` counts it."""
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from cli.spark_waits import SparkWaitReader
+
 if TYPE_CHECKING:
     from cutover.actions import RequestProof
     from cutover.driver import RunEvent
@@ -28,6 +30,7 @@ _BEGIN_COLD = 45.0  # seconds to wait, with producers fenced, for an application
 _READY = 600.0  # seconds to wait for that application before the fence, while producers still write
 _GRACE = 10.0  # seconds that an application has to end, by itself and after each signal
 _LOOK = 0.02  # seconds between two checks for a file
+_SHOWN = 0.5  # seconds between two looks at the application's log
 _LOG, _SUMMARY = "verify.log", "summary.json"
 
 
@@ -177,12 +180,17 @@ def _made_room(folder: Path) -> Path:
 
 
 def _wait(process: subprocess.Popen[bytes], file: Path, seconds: float = _LIMIT) -> str | int | None:
-    """Waits for the file. Returns the exit code of a process that ended first, or text when `seconds` have passed."""
+    """Waits for the file, and shows why Spark does not begin. Returns the exit code of a process that ended first, or
+    text when `seconds` have passed."""
     limit = time.monotonic() + seconds
+    waits, shown = SparkWaitReader(file.with_name(_LOG)), 0.0
     while True:
         code = process.poll()
         if code is not None or file.exists():
             return code
+        if time.monotonic() - shown > _SHOWN:
+            waits.show_new()
+            shown = time.monotonic()
         if time.monotonic() > limit:
             return f"no {file.name} after {seconds / 3600:.3g} h"
         time.sleep(_LOOK)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -12,9 +13,11 @@ from typing import Any
 
 import click
 
+from cli.spark_waits import SparkWaitReader
 from cli.verdict_text import render_verdict
 
 _PROOFS = Path(".watershed") / "proofs"
+_LOOK_S = 0.5  # between two looks at the application's log
 
 
 @click.command(epilog="Example: topology verify orders.yaml --flow onprem-to-cloud --final -o proof/")
@@ -127,7 +130,8 @@ def _only_with(option: str, **given: object) -> None:
 
 
 def _run(command: list[str], out: Path) -> int:
-    """Run the application, its diagnostics in `spark.log`. When we are told to end, it is told too."""
+    """Run the application, its diagnostics in `spark.log`; those of waiting for Spark are shown, too. When we are told
+    to end, it is told too."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         log = (out / "spark.log").open("wb")
@@ -135,8 +139,12 @@ def _run(command: list[str], out: Path) -> int:
         raise click.UsageError(f"cannot write to {out}: {error.strerror}") from None
     with log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as child:
         before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        waits = SparkWaitReader(out / "spark.log")
         try:
-            return child.wait()
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return child.wait(_LOOK_S)
+                waits.show_new()
         except KeyboardInterrupt:
             child.terminate()
             raise

@@ -84,10 +84,13 @@ class SupervisorRecord(ControlRecordBody):
 
     epoch grows with each holder of the lease. ready: its workers are there, so workers of an earlier epoch end. holder:
     names the process. restarted: the restart (FleetRecord.restarts) that all its workers have seen. note: what keeps
-    the fleet from its size, for people. at_ms: when it was written, milliseconds since 1970.
+    the fleet from its size, for people. at_ms: when it was written, milliseconds since 1970. bridged: the program that
+    hosted the workers has died, and until those of this epoch are ready, processes beside the supervisor copy.
     """
 
-    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a supervisor record", FLOWS_TOPIC)
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a supervisor record", FLOWS_TOPIC, added_later=("bridged",)
+    )
     topology: str
     target: str
     epoch: int
@@ -96,6 +99,7 @@ class SupervisorRecord(ControlRecordBody):
     restarted: int = 0
     note: str = ""
     at_ms: int = 0
+    bridged: bool = False
 
     @property
     def key(self) -> str:

@@ -29,6 +29,7 @@ _READY_S = 120.0  # on an idle machine 3 s
 SPARK_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _LISTENS = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:(\d+))")
+_PAGE = re.compile(r"Bound MasterWebUI to .* started at (http://\S+)")
 _REGISTERED = re.compile(r"Successfully registered with master")
 
 
@@ -46,7 +47,8 @@ class SparkStandalone:
     """A master, and workers that can be lost and added; a context that ends with all of them gone.
 
     cores, memory: of each worker. environ: what workers have beyond a bare environment, and executors inherit.
-    `url` is what WATERSHED_SPARK_MASTER takes. Raises ToolMissing (Java, pyspark), LabError.
+    `url` is what WATERSHED_SPARK_MASTER takes, `page` what WATERSHED_SPARK_PAGE takes. Raises
+    ToolMissing (Java, pyspark), LabError.
     """
 
     directory: Path
@@ -55,6 +57,7 @@ class SparkStandalone:
     memory: str = "1g"
     environ: dict[str, str] = field(default_factory=dict)
     url: str = field(init=False, default="")
+    page: str = field(init=False, default="")
     _master: ProcessIdentity | None = field(init=False, default=None)
     _workers: dict[int, ProcessIdentity] = field(init=False, default_factory=dict)
 
@@ -85,6 +88,7 @@ class SparkStandalone:
         self._master = self._spawn(_MASTER, arguments, log, {"SPARK_MASTER_OPTS": f"{SPARK_JAVA_OPTIONS} {options}"})
         found = _await(lambda: _LISTENS.search(_text(log), heard), self._master, log)
         self.url = found[1]
+        self.page = _await(lambda: _PAGE.search(_text(log), heard), self._master, log)[1]
 
     def kill_master(self) -> None:
         """SIGKILL; workers, executors and drivers go on and wait for it."""

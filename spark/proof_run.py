@@ -53,10 +53,11 @@ from spark.judging.writes_after_fence import add_fence_findings, describe_open_t
 from spark.progress import build_progress_printer
 from spark.proof_request import ProofRequest
 from spark.proof_scope import count_without_copy, find_partitions_not_begun, fix_partitions
+from spark.proof_session import start_proof_session
 from spark.reading.range_requests import RangeRequest
 from spark.reading.read_limits import ReadLimits, build_read_limits
 from spark.reading.schema_id_rewrite import read_schema_id_pairs
-from spark.session import create_spark_session, end_session
+from spark.session import end_session
 from spark.spark_range_readers import build_spark_readers, count_range_records, open_small_range_reader
 from topology.plan import Plan, PlanFlow
 
@@ -101,7 +102,7 @@ def prove_flows(
             flows,
             earlier,
             _ClusterAccess(plan, stack),
-            _SessionOnDemand(session, stack),
+            _SessionOnDemand(session, stack, plan.topology, say),
             build_read_limits(plan, flows, request.max_rate),
             alignment,
             say,
@@ -141,8 +142,10 @@ class _ClusterAccess:
 class _SessionOnDemand:
     """The Spark session of a proof, started when the first range is read: it costs five to ten seconds."""
 
-    def __init__(self, give: Callable[[], SparkSession] | None, stack: ExitStack) -> None:
-        self._give, self._stack = give, stack
+    def __init__(
+        self, give: Callable[[], SparkSession] | None, stack: ExitStack, topology: str, say: Callable[[str], None]
+    ) -> None:
+        self._give, self._stack, self._topology, self._say = give, stack, topology, say
         self._used: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
@@ -154,7 +157,7 @@ class _SessionOnDemand:
 
         there = SparkSession.getActiveSession()
         if there is None:
-            there = create_spark_session("watershed-verify")
+            there = start_proof_session(self._topology, self._say)
             self._stack.callback(end_session, there)
         return there
 

@@ -25,17 +25,28 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
 from replicator.worker.fleet_supervisor import FleetSupervisor
+from replicator.worker.worker_processes import ProcessHost
+from spark.cluster_cores import (
+    BEGUN_PREFIX,
+    FLEET_NAME,
+    LEFT_SETTING,
+    FleetCoreLimit,
+    compute_fixed_size,
+    compute_fleet_limit,
+    describe_fixed_size,
+    read_cluster_cores,
+)
 from spark.console import write_error_line
 from spark.errors import SparkError, WrongUse
 from spark.failure_text import raise_as_spark_error
@@ -43,10 +54,20 @@ from spark.fleet_connection import FleetDriver, connect_to_driver
 from spark.fleet_jobs import SparkJobHost
 from spark.progress import DriverAddress
 from spark.resource_wait import warn_while_waiting
-from spark.session import create_spark_session, end_session, find_driver_address, is_local_master, require_java
+from spark.session import (
+    create_spark_session,
+    end_session,
+    find_driver_address,
+    is_local_master,
+    merge_spark_settings,
+    require_java,
+)
 from topology.errors import TopologyError
 from topology.language.flow import MOST_WORKERS
 from topology.plan import Plan, decode_plan, encode_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _FAILURES = 64  # of one task before Spark gives up
 _NO_WAY = "cannot reach the driver at"
@@ -62,15 +83,17 @@ RESIZED_SETTINGS = {
 }
 _ROUND_S = 0.2
 _PAUSE_S = 3.0  # before a worker whose cluster did not answer is started again
+_GONE_S = 10.0  # for a master to notice that a driver is gone
 _GRACE_S = 20.0  # from a signal to the hard end
 
 
 @dataclass(slots=True)
 class FleetStateFile:
-    """What `--state FILE` says; written whole each time."""
+    """What `--state FILE` says; written whole each time. lacks: a reason that stands there also while it runs."""
 
     path: Path | None
     facts: dict[str, Any]
+    lacks: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def set(self, **changes: Any) -> None:
@@ -88,13 +111,18 @@ class FleetStateFile:
     def report_present(self, wanted: int, present: list[dict[str, Any]], standing_by: int) -> None:
         """The workers that are there: `running` from the moment on when all are."""
         now = "running" if len(present) >= wanted or self.facts.get("state") == "running" else "starting"
-        reason = {"reason": ""} if now != self.facts.get("state") else {}
+        reason = {"reason": self.lacks} if now != self.facts.get("state") else {}
         self.set(state=now, workers=present, standing_by=standing_by, **reason)
 
     def report_failure(self, reason: str) -> None:
         """A worker ended on an error."""
         write_error_line(f"a worker ended: {reason}")
         self.set(reason=reason)
+
+    def report_lack(self, reason: str) -> None:
+        """It has fewer workers than asked for, for as long as it runs."""
+        self.lacks = reason
+        self.report_waiting(reason)
 
     def report_waiting(self, reason: str) -> None:
         """Spark has not started any task yet."""
@@ -114,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = compile_path(options.topology)
         _check(plan, options.target)
         workers = options.workers or _wanted(plan, options.target)
-        ends = run_fleet(plan, options.target, workers, state, options.epoch)
+        ends = run_fleet(plan, options.topology, options.target, workers, state, options.epoch)
     except (SparkError, ClusterError, ReplicatorError, TopologyError) as error:
         state.set(state="failed", reason=str(error), workers=[])
         write_error_line(f"error: {error}")
@@ -128,10 +156,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoch: int | None = None) -> list[str]:
+def run_fleet(
+    plan: Plan, topology: Path, target: str, workers: int, state: FleetStateFile, epoch: int | None = None
+) -> list[str]:
     """Host workers until they are stopped; how each ended ("" for well). Takes over SIGTERM and SIGINT.
 
-    With an epoch as many as the fleet's record says, from time to time; without one `workers`.
+    topology: the plan's file. With an epoch as many as the fleet's record says, from time to time; without one
+    `workers`.
     """
     stopping = threading.Event()
     drivers: list[FleetDriver] = []  # the one driver, from when workers can reach it
@@ -148,13 +179,8 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
     signal.signal(signal.SIGTERM, stop)
     most = MOST_WORKERS if epoch is not None else workers
     master = os.environ.get("WATERSHED_SPARK_MASTER") or f"local[{most},{_FAILURES}]"
-    name = f"watershed-replicate-{plan.topology}-{target}"
-    session = create_spark_session(
-        name,
-        master=master,
-        conf=build_fleet_settings(workers, resized=epoch is not None),
-        must=REQUIRED_SETTINGS if epoch is None or is_local_master(master) else RESIZED_SETTINGS,
-    )
+    workers = _find_size(master, workers, epoch, state, stopping)
+    session = _start_session(plan, target, master, workers, epoch)
     for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
         signal.signal(number, stop)
     try:
@@ -168,8 +194,9 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
             if stopping.is_set():
                 return []
             task = partial(host_worker, encode_plan(plan), target, driver.line)
-            host = SparkJobHost(context, driver, task, surge=is_local_master(master))
-            with warn_while_waiting(context, state.report_waiting):
+            host = SparkJobHost(context, driver, task, surge=is_local_master(master), say=state.report_waiting)
+            _limit_cores(host, partial(_build_near_command, topology, target), epoch)
+            with warn_while_waiting(context, partial(_report_wait, state, host)):
                 if epoch is not None:
                     _follow_record(plan, target, host, epoch, stopping)
                     return []
@@ -183,6 +210,64 @@ def run_fleet(plan: Plan, target: str, workers: int, state: FleetStateFile, epoc
         for driver in drivers:
             driver.hang_up()
         end_session(session)
+
+
+def _find_size(master: str, workers: int, epoch: int | None, state: FleetStateFile, stopping: threading.Event) -> int:
+    """How many of these workers begin where nobody resizes the fleet; others would wait for ever. Raises WrongUse
+    where none can.
+
+    It asks for a while: a driver before us that was killed is counted until the master has noticed.
+    """
+    if epoch is not None:
+        return workers
+    left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+    deadline = time.monotonic() + _GONE_S
+    while True:
+        cores = read_cluster_cores(master)
+        if cores is None:
+            return workers
+        size = compute_fixed_size(cores, workers, left)
+        if size == workers:
+            return size
+        if time.monotonic() > deadline:
+            break
+        if stopping.wait(1.0):
+            return workers
+    text = describe_fixed_size(cores, workers, size, left)
+    if not size:
+        raise WrongUse(text)
+    state.report_lack(text)
+    return size
+
+
+def _start_session(plan: Plan, target: str, master: str, workers: int, epoch: int | None) -> SparkSession:
+    """A session that asks for no more cores than fleets may have."""
+    if epoch is not None and (cores := read_cluster_cores(master)) is not None:
+        left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+        workers = min(workers, compute_fleet_limit(cores, left=1 if left is None else left))
+    return create_spark_session(
+        f"{FLEET_NAME}-{plan.topology}-{target}",
+        master=master,
+        conf=build_fleet_settings(workers, resized=epoch is not None),
+        must=REQUIRED_SETTINGS if epoch is None or is_local_master(master) else RESIZED_SETTINGS,
+    )
+
+
+def _limit_cores(host: SparkJobHost, near: Callable[[int, int], list[str]], epoch: int | None) -> None:
+    """Of a fleet that follows its record on a standalone cluster. near: what runs a worker beside the driver."""
+    master = str(host.context.master)
+    if epoch is None or not master.startswith("spark://"):
+        return
+    left = read_cores_left(merge_spark_settings({}, {}, os.environ))
+    left = 1 if left is None else left
+    host.limit = FleetCoreLimit(partial(read_cluster_cores, master), str(host.context.applicationId), left)
+    host.near = ProcessHost("spark", near)
+
+
+def _report_wait(state: FleetStateFile, host: SparkJobHost, text: str) -> None:
+    """Of jobs that wait for cores: to the state file, and to the note of the fleet's record."""
+    host.spark_waits = "" if text.startswith(BEGUN_PREFIX) else text
+    state.report_waiting(text)
 
 
 def _host_fixed(host: SparkJobHost, workers: int) -> list[str]:
@@ -244,7 +329,7 @@ def build_fleet_settings(workers: int, *, resized: bool = False) -> dict[str, st
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.initialExecutors": str(workers),
         "spark.dynamicAllocation.maxExecutors": str(MOST_WORKERS),
-        "spark.dynamicAllocation.executorIdleTimeout": "10s",
+        "spark.dynamicAllocation.executorIdleTimeout": "30s",  # a busy driver needs longer than 10 s for its first job
         "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
         "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": "1s",
     }
@@ -310,6 +395,21 @@ def host_worker(
     finally:
         held.release_place()
     yield ""
+
+
+def read_cores_left(settings: Mapping[str, str]) -> int | None:
+    """How many cores of a standalone cluster fleets leave to proofs; None where nobody says so. Raises WrongUse."""
+    text = settings.get(LEFT_SETTING)
+    if text is None:
+        return None
+    if not text.isdigit():
+        raise WrongUse(f"{LEFT_SETTING} {text}: expected a number of cores, 0 for none")
+    return int(text)
+
+
+def _build_near_command(topology: Path, target: str, _place: int, epoch: int) -> list[str]:
+    """What runs a worker beside the driver. It may outlive it: it ends when a later epoch is ready."""
+    return [sys.executable, "-m", "cli.main", "worker", str(topology), "--target", target, "--epoch", str(epoch)]
 
 
 def _check(plan: Plan, target: str) -> None:

@@ -1,4 +1,4 @@
-"""Warns when Spark starts no task: a cluster that is full or too small waits in silence."""
+"""Says why Spark starts no task: a cluster that is full or too small waits in silence."""
 
 from __future__ import annotations
 
@@ -7,37 +7,61 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from spark.cluster_cores import (
+    BEGUN_PREFIX,
+    WAITING_PREFIX,
+    ClusterCores,
+    describe_core_wait,
+    has_room,
+    read_cluster_cores,
+)
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_FIRST_S = 20.0
+_LOOK_S = 2.0
+_PATIENT_S = 20.0  # for executors to start, and where nothing is known of the cluster
 _AGAIN_S = 120.0
-_WAITING = (
-    "waiting for Spark: it has begun none of {tasks} tasks in {seconds:.0f} s. Is the cluster full, or has no worker "
-    "what spark.executor.memory and spark.executor.cores ask for?"
-)
+_START_AGAIN = "Its master was restarted, or answered too late; end this application and start it again"
+_WAITING = WAITING_PREFIX + "it has begun none of {tasks} tasks in {seconds:.0f} s. "
+_UNKNOWN = "Is the cluster full, or has no worker what spark.executor.memory and spark.executor.cores ask for?"
+_STARTING = "The application has its cores; Java or Python of its executors has not started yet"
 
 
 @contextmanager
 def warn_while_waiting(
-    context: SparkContext, say: Callable[[str], None], first: float = _FIRST_S, again: float = _AGAIN_S
+    context: SparkContext,
+    say: Callable[[str], None],
+    read_cores: Callable[[], ClusterCores | None] | None = None,
+    *,
+    look_s: float = _LOOK_S,
+    patient_s: float = _PATIENT_S,
+    again_s: float = _AGAIN_S,
 ) -> Iterator[None]:
-    """Inside, calls `say` when no task has begun after `first` seconds, then every `again` seconds."""
+    """Inside, calls `say` while no task of a job has begun: within seconds where the master says that we have no core
+    (who has them, what to do), else after `patient_s`; then every `again_s`, and once more when a task has begun.
+
+    read_cores: what the cluster's master says; by default its web page is asked.
+    """
     from py4j.protocol import Py4JError
 
     ended = threading.Event()
+    waited = _Waiting(say, patient_s, again_s)
 
     def watch() -> None:
-        waited, pause = 0.0, first
-        while not ended.wait(pause):
-            waited, pause = waited + pause, again
+        passed = 0.0
+        while not ended.wait(look_s):
+            passed += look_s
             try:
-                tasks = _not_begun(context)
+                tasks = _count_not_begun(context)
+                if not tasks:
+                    waited.end(passed)
+                    continue
+                app_id = str(context.applicationId)
+                cores = read_cores() if read_cores is not None else read_cluster_cores(str(context.master))
             except (Py4JError, OSError):  # Java is gone, which the job itself tells
                 return
-            if not tasks:
-                return
-            say(_WAITING.format(tasks=tasks, seconds=waited))
+            waited.look(passed, tasks, cores, app_id)
 
     thread = threading.Thread(target=watch, name="cores", daemon=True)
     thread.start()
@@ -48,7 +72,40 @@ def warn_while_waiting(
         thread.join(5.0)
 
 
-def _not_begun(context: SparkContext) -> int:
+class _Waiting:
+    """What was said of one wait, and when."""
+
+    def __init__(self, say: Callable[[str], None], patient_s: float, again_s: float) -> None:
+        self._say, self._patient_s, self._again_s = say, patient_s, again_s
+        self._since: float | None = None
+        self._due: float | None = None  # when it is said again; None before it was said
+
+    def look(self, now: float, tasks: int, cores: ClusterCores | None, app_id: str) -> None:
+        """No task has begun. now: seconds on any clock."""
+        self._since = now if self._since is None else self._since
+        waited = now - self._since
+        own = None if cores is None else cores.find(app_id)
+        is_full = cores is not None and own is not None and not has_room(cores, own.memory_mb)
+        is_starving = is_full and own is not None and own.cores == 0
+        if (self._due is None and not is_starving and waited < self._patient_s) or (self._due or 0.0) > now:
+            return
+        self._due = now + self._again_s
+        if cores is not None and is_full:
+            self._say(describe_core_wait(cores, app_id))
+        elif cores is not None and own is None:
+            self._say(f"{WAITING_PREFIX}{cores.master} does not know this application ({app_id}). {_START_AGAIN}")
+        else:
+            why = _STARTING if own is not None and own.cores else _UNKNOWN
+            self._say(_WAITING.format(tasks=tasks, seconds=waited) + why)
+
+    def end(self, now: float) -> None:
+        """A task has begun, or there is none."""
+        if self._due is not None and self._since is not None:
+            self._say(f"{BEGUN_PREFIX}after {now - self._since:.0f} s")
+        self._since = self._due = None
+
+
+def _count_not_begun(context: SparkContext) -> int:
     """Number of tasks of a stage of which none has begun."""
     tracker = context.statusTracker()
     for number in tracker.getActiveStageIds():

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from spark.cluster_cores import list_master_addresses
 from spark.errors import JavaMissing, WrongUse
 from spark.failure_text import raise_as_spark_error
 from spark.shipping import PACKAGE_ARCHIVE, write_package_archive
@@ -168,7 +168,7 @@ def _seen_by(master: str) -> str:
 
     Raises WrongUse when no standalone master answers (Spark itself would try for a minute and then say little).
     """
-    addresses = _addresses(master)
+    addresses = list_master_addresses(master)
     for host, port in addresses:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=_MASTER_S) as line:
             return str(line.getsockname()[0])
@@ -176,23 +176,6 @@ def _seen_by(master: str) -> str:
         told = ", ".join(f"{host}:{port}" for host, port in addresses)
         raise WrongUse(f"no Spark master answers at {told} (WATERSHED_SPARK_MASTER={master}). Is it running?")
     return socket.getfqdn()
-
-
-def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of `spark://a:7077,b:7077` or `k8s://https://host:443`; none for others (`yarn`)."""
-    if master.startswith("k8s://"):
-        rest = master.removeprefix("k8s://")
-        url = urlsplit(rest if "://" in rest else f"https://{rest}")
-        return [(url.hostname, url.port or (80 if url.scheme == "http" else 443))] if url.hostname else []
-    if not master.startswith("spark://"):
-        return []
-    found = []
-    for each in master.removeprefix("spark://").split(","):
-        host, _, port = each.rpartition(":")
-        if not host or not port.isdigit():
-            raise WrongUse(f"WATERSHED_SPARK_MASTER={master}: expected spark://HOST:PORT[,HOST:PORT]")
-        found.append((host.strip("[]"), int(port)))
-    return found
 
 
 def ship_packages(context: SparkContext) -> None:

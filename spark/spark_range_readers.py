@@ -109,11 +109,9 @@ def build_spark_readers(
         pairs = [((plan.cluster(job.source.cluster), plan.cluster(job.target.cluster)), job) for job in jobs]
         with raise_as_spark_error(_WHAT, _REMEDY):
             context, slices = session().sparkContext, limits.tasks(len(pairs))
-            return (
-                context.parallelize(pairs, slices)
-                .mapPartitions(politely(context, slices, run_comparison_task))
-                .collect()
-            )
+            with warn_while_waiting(context, say):
+                rows = context.parallelize(pairs, slices)
+                return rows.mapPartitions(politely(context, slices, run_comparison_task)).collect()
 
     def states(jobs: Sequence[KeyStateJob]) -> list[KeyStateResult]:
         tasks = build_key_state_tasks(jobs, plan.cluster)
@@ -123,7 +121,8 @@ def build_spark_readers(
             read = context.parallelize(tasks, slices).mapPartitions(politely(context, slices, read_key_states))
             count = limits.tasks(sum(job.buckets for job in jobs))
             compare = politely(context, count, partial(_run_bucket_task, jobs, sides))
-            found = read.groupByKey(count).mapPartitions(compare).collect()
+            with warn_while_waiting(context, say):
+                found = read.groupByKey(count).mapPartitions(compare).collect()
         return merge_key_state_results(jobs, found)
 
     return ProofReaders(sums, differences, states)

@@ -22,7 +22,8 @@ from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from replicator.ledger.ledger_follower import LedgerFollower
 from spark.judging.flow_observation import PartitionAlignment
-from spark.session import create_spark_session, end_session
+from spark.proof_session import start_proof_session
+from spark.session import end_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,15 +34,18 @@ _PULSE_TASK_S = 0.05  # long enough that no worker takes two tasks of a pulse
 
 @dataclass(slots=True)
 class WarmSession:
-    """A Spark session and followed ledgers, shared by the proofs of one process."""
+    """A Spark session and followed ledgers, shared by the proofs of one process. say: told where the session waits for
+    cores. topology: the name in the session's own, set before the first proof."""
 
+    say: Callable[[str], None]
+    topology: str = ""
     _ledgers: dict[tuple[str, str], LedgerFollower] = field(init=False, default_factory=dict)
     _session: SparkSession | None = field(init=False, default=None)
 
     def session(self) -> SparkSession:
         """The session, started by the first call."""
         if self._session is None:
-            self._session = create_spark_session("watershed-verify")
+            self._session = start_proof_session(self.topology, self.say)
         return self._session
 
     def __enter__(self) -> Self:

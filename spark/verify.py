@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _prove(options, None)
     from spark.standby import WarmSession, serve_proof_requests
 
-    with WarmSession() as warm:
+    with WarmSession(write_error_line) as warm:
         code = _prove(options, warm)
         if code == EXIT_CODES["proven"]:
             orders = FileIO(sys.stdin.fileno(), closefd=False)
@@ -101,6 +101,7 @@ def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
         if warm is None:
             document = prove_flows(plan, request, out, say=write_error_line)
         else:
+            warm.topology = plan.topology
             document = prove_flows(
                 plan, request, out, alignment=warm.alignment, session=warm.session, say=write_error_line
             )

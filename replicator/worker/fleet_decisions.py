@@ -23,12 +23,14 @@ _CHANGING_HANDS: Final = frozenset({STARTING, RETRYING})
 @dataclass(frozen=True, slots=True)
 class HostedWorker:
     """A worker that the supervisor has started. place: a number from 0 on. restarts: the fleet's restarts when it was
-    started. serving: it is a member of the group. ending: it was told to end."""
+    started. serving: it is a member of the group. ending: it was told to end. waits: it has not begun, and begins when
+    there is room: nobody has to wait for it."""
 
     place: int
     restarts: int
     serving: bool = False
     ending: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def decide_fleet_actions(facts: FleetFacts) -> list[StartWorker | EndWorker]:
     if len(live) < limit:
         return [StartWorker(place) for place in _find_free_places(facts, limit - len(live))]
     if old and facts.wanted and _can_replace(facts, live):
-        return [EndWorker(min(each.place for each in old))]
+        return [EndWorker(min(old, key=lambda each: (not each.waits, each.place)).place)]
     return []
 
 
@@ -91,7 +93,7 @@ def _find_free_places(facts: FleetFacts, count: int) -> list[int]:
 
 def _can_replace(facts: FleetFacts, live: Iterable[HostedWorker]) -> bool:
     nobody_ends = not any(each.ending for each in facts.workers)
-    return nobody_ends and all(each.serving for each in live) and facts.all_served
+    return nobody_ends and all(each.serving or each.waits for each in live) and facts.all_served
 
 
 def compute_restart_pause(quick_deaths: int) -> float:

@@ -58,6 +58,7 @@ _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if som
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
 _END_AT_LATEST_S: Final = 60.0  # a worker that was told to end is killed then
 _MISSING_S: Final = 120.0  # a worker that is no member of the group for so long does not work: it is replaced
+_MOST_BRIDGING: Final = 2  # workers beside a supervisor: it may be a small machine, and they copy everything
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
 
@@ -65,11 +66,13 @@ _END_S: Final = 40.0  # for all workers to hand over and end
 @dataclass(frozen=True, slots=True)
 class WorkerObservation:
     """What a host knows of a worker. name: as its reports and its client id have it; "" until it is known. ended: how
-    it ended, for people; None while it runs. failed: it did not end as it was told to."""
+    it ended, for people; None while it runs. failed: it did not end as it was told to. waits: the host starts it when
+    there is room, and not now."""
 
     name: str = ""
     ended: str | None = None
     failed: bool = False
+    waits: bool = False
 
 
 class WorkerHost(Protocol):
@@ -82,6 +85,11 @@ class WorkerHost(Protocol):
     engine: Literal["spark", "process"]
     surge: bool
     hosts_whole_fleet: bool
+
+    @property
+    def note(self) -> str:
+        """What keeps it from starting workers, or where some of them run instead, for people; "" for nothing."""
+        ...
 
     def start(self, place: int, epoch: int) -> None:
         """Start a worker, or the whole fleet; does not wait."""
@@ -109,6 +117,7 @@ class _Place:
     running: bool = True
     ending: bool = False
     told: float = 0.0  # to end
+    waits: bool = False  # for room; its name is forgotten
     name: str = ""
     missing_since: float | None = None  # from when on it was no member of the group, whenever that was asked
     quick_deaths: int = 0
@@ -135,6 +144,10 @@ class FleetSupervisor:
     _owners_since: float = 0.0
     _served_due: float = 0.0
     _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
+    _bridge: WorkerHost | None = None  # workers that copy while the program that hosts the fleet is started again
+    _bridging: dict[int, _Place] = field(default_factory=dict)
+    _bridged: bool = False  # whether they are to be there
+    _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
     _replaced: bool = False  # whether it has ended one
     _awaited: str = ""  # a partition that it waits for
     _awaited_since: float = 0.0
@@ -203,6 +216,7 @@ class FleetSupervisor:
         if record is None:
             self._complain(f"waiting for `topology apply`: {self.topology} has no fleet into {self.target.alias} yet")
             return
+        self._keep_bridge(record)
         if not self._has_host(record):
             return
         self._end_stuck()
@@ -218,8 +232,10 @@ class FleetSupervisor:
     def end_workers(self) -> None:
         """Tell all workers to end, and wait for them while the lease is kept."""
         self._end_all()
+        self._bridged = False
+        self._end_bridging(0)
         deadline = time.monotonic() + _END_S
-        while self._list_running() and time.monotonic() < deadline:
+        while (self._list_running() or self._list_bridging()) and time.monotonic() < deadline:
             if self._lease is not None:
                 self._lease.poll(_PACE_S)
             else:
@@ -252,13 +268,13 @@ class FleetSupervisor:
             return known is None or known.epoch == self.epoch
         if not self._lease.slots:
             return False
-        if known is not None and self._is_ours(known):
+        if known is not None and self._is_ours(known) and not self._renews:
             if known.key in self._desired.overtaken:  # a supervisor before us woke up: only ours is to be found there
                 self._write(known)
             return True
         self._desired.catch_up()
         known = self._supervisor
-        return (known is not None and self._is_ours(known)) or self._begin_epoch(known)
+        return (known is not None and self._is_ours(known) and not self._renews) or self._begin_epoch(known)
 
     def _begin_epoch(self, known: SupervisorRecord | None) -> bool:
         """Write down that we supervise from now on; False where that has to wait. known: the newest record.
@@ -273,14 +289,21 @@ class FleetSupervisor:
                 return False
             epoch = 1 if known is None else known.epoch + 1
         restarted = 0 if known is None else known.restarted
-        self._write(SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted))
+        record = SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted)
+        bridged = known is not None and self._is_bridge_due(known)
+        self._write(replace(record, bridged=bridged))
         self._desired.catch_up()
         written = self._supervisor
         if written is None or (written.epoch, written.holder) != (epoch, self.holder):
             return False
-        self.epoch, self._claimed = epoch, time.monotonic()
+        self.epoch, self._claimed, self._renews, self._bridged = epoch, time.monotonic(), False, bridged
         self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
         return True
+
+    def _is_bridge_due(self, known: SupervisorRecord) -> bool:
+        """Whether the epoch after this one begins with a bridge: our driver has died, or another supervisor's had, and
+        that supervisor ended before the next driver had its workers."""
+        return (known.bridged and not known.ready) or (self._bridged and self._is_ours(known))
 
     def _is_ours(self, record: SupervisorRecord) -> bool:
         return record.epoch == self.epoch and record.holder == self.holder
@@ -301,7 +324,8 @@ class FleetSupervisor:
         now = time.monotonic()
         for number, seen in ({} if self._host is None else self._host.observe()).items():
             place = self._places[number]
-            if seen.name not in ("", place.name):
+            place.waits = seen.waits
+            if seen.waits or seen.name not in ("", place.name):
                 place.name, place.missing_since = seen.name, None
             if seen.ended is None:
                 continue
@@ -317,6 +341,63 @@ class FleetSupervisor:
             place.due = now + pause
             self._trouble = f"worker {number} ended after {lived:.0f} s {seen.ended}"
             self.say(f"{self._trouble}; it is started again in {pause:g} s, the others go on")
+            if self._host is not None and self._host.hosts_whole_fleet:
+                self._begin_bridge()
+        self._observe_bridge()
+
+    def _begin_bridge(self) -> None:
+        """The program that hosts the fleet has died, and its workers with it. Until it has others, which takes Spark
+        some time, processes beside us copy. What starts next has a new epoch: when its workers are ready, ours end."""
+        self._renews = True
+        known = self._supervisor
+        if known is not None and known.ready and self._is_ours(known):
+            self._bridged = True
+
+    def _keep_bridge(self, record: FleetRecord) -> None:
+        """Start those that copy meanwhile, and start them again when they die, also after several drivers."""
+        known, now = self._supervisor, time.monotonic()
+        assert self.epoch is not None
+        if not self._bridged:
+            return
+        if known is not None and known.epoch == self.epoch and known.ready:  # they see that, too, and end
+            self._bridged = False
+            return
+        if self._bridge is None:
+            self._bridge = self.make_host("process")
+        wanted = min(record.wanted, _MOST_BRIDGING)
+        self._end_bridging(wanted)
+        started = 0
+        for number in range(wanted):
+            before = self._bridging.get(number)
+            if before is not None and (before.running or before.due > now):
+                continue
+            self._bridge.start(number, self.epoch - 1)  # what is of an earlier epoch ends when ours is ready
+            self._bridging[number] = _Place(0, now, quick_deaths=0 if before is None else before.quick_deaths)
+            started += 1
+        if started:
+            self.say(f"{len(self._list_bridging())} workers run here until the fleet is back")
+
+    def _observe_bridge(self) -> None:
+        now = time.monotonic()
+        for number, seen in ({} if self._bridge is None else self._bridge.observe()).items():
+            if seen.ended is None:
+                continue
+            place = self._bridging[number]
+            place.running = place.ending = False
+            place.quick_deaths = place.quick_deaths + 1 if now - place.started < QUICK_DEATH_S else 1
+            place.due = now + compute_restart_pause(place.quick_deaths)
+            self.say(f"worker {number} that ran here ended {seen.ended}")
+
+    def _end_bridging(self, kept: int) -> None:
+        """All but so many."""
+        for number, place in self._bridging.items():
+            if number >= kept and place.running and not place.ending:
+                assert self._bridge is not None
+                place.ending = True
+                self._bridge.end(number)
+
+    def _list_bridging(self) -> list[int]:
+        return [number for number, place in self._bridging.items() if place.running]
 
     def _gather_facts(self, record: FleetRecord) -> FleetFacts:
         assert self._host is not None
@@ -328,6 +409,7 @@ class FleetSupervisor:
                 place.restarts,
                 serving=whole or f"{WORKER_CLIENT_PREFIX}{place.name}" in self._members,
                 ending=place.ending,
+                waits=place.waits,
             )
             for number, place in sorted(self._places.items())
             if place.running
@@ -358,7 +440,7 @@ class FleetSupervisor:
         for each in self._places.values():
             missing = each.running and each.name != "" and f"{WORKER_CLIENT_PREFIX}{each.name}" not in self._members
             each.missing_since = (each.missing_since or now) if missing else None
-        names = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        names = self._list_client_ids()
         self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
 
     def _are_all_served(self, now: float) -> bool:
@@ -399,9 +481,14 @@ class FleetSupervisor:
         owners = read_slot_owners(self._admin, self.topology)
         if owners != self._owners:
             self._owners, self._owners_since = owners, now
-        ours = {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in self._places.values() if each.running}
+        ours = self._list_client_ids()
         shared = len(owners) == SLOT_COUNT and (ours <= set(owners.values()) or len(ours) > SLOT_COUNT)
         return shared and now - self._owners_since >= _SETTLED_S
+
+    def _list_client_ids(self) -> set[str]:
+        """Of the workers that run. One that has just begun has no name yet, and so none that anybody finds."""
+        running = (each for each in self._places.values() if each.running and not each.waits)
+        return {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in running}
 
     def _start(self, number: int, restarts: int) -> None:
         assert self._host is not None
@@ -459,22 +546,23 @@ class FleetSupervisor:
         settled = is_at_size(facts)
         if settled:
             self._trouble = ""
-        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed)
+        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed, bridged=known.bridged)
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
         if going_on and self._awaited and now - self._awaited_since > _AWAITED_S:
             going_on += f"; waiting until {self._awaited} is served"
-        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on)
+        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or self._host.note)
         if wanted != known:
             self._write(wanted)
 
-    def _is_late_ready(self, facts: FleetFacts, waited_s: float) -> bool:
+    def _is_late_ready(self, facts: FleetFacts, waited_s: float, *, bridged: bool) -> bool:
         """Whether workers of earlier epochs end although ours are not at their number: not before some of ours serve,
-        or before nothing but a free core is missing, which those before us may have (a full Spark cluster)."""
+        or before nothing but a free core is missing, which those before us may have (a full Spark cluster). Those that
+        bridge a driver's death have no core."""
         idle = [self._places[each.place] for each in facts.workers if not each.serving]
         no_core = not facts.surge and not self._trouble and all(each.running for each in self._places.values())
-        if no_core and idle and all(each.name == "" for each in idle):
+        if not bridged and no_core and idle and all(each.name == "" for each in idle):
             return waited_s > _NO_CORE_S
         return waited_s > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
 

@@ -250,6 +250,10 @@ def test_a_proof_that_runs_says_how_far_it_is(state: Path, monkeypatch: pytest.M
     log.write_text("window fixed: 12 partitions of 1 flows\nread 120 of 480 chunks by batches (25%), 6,000 records\n")
     monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: True)
     assert sees(kind, "tail_proof") == {"text": "read 120 of 480 chunks by batches (25%), 6,000 records", "at_ms": None}
+    log.write_text(
+        "window fixed: 1 partitions of 1 flows\nwaiting for Spark: 0 of 2 cores free at spark://m:7077: a holds 2\n"
+    )
+    assert sees(kind, "tail_proof")["text"] == "waiting for Spark: 0 of 2 cores free at spark://m:7077: a holds 2"
     log.write_text("")
     assert "has not begun to read" in sees(kind, "tail_proof")["text"]
     monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: False)

@@ -114,7 +114,8 @@ RECORDS: dict[str, Any] = {
         ("sha256:9", "sha256:0"),
     ),
     "FleetRecord:with the fields of the first fleets": FleetRecord("shop", "b", "stopped", "sha256:0"),
-    "SupervisorRecord:now": SupervisorRecord("shop", "b", 3, "host-1", True, 2, "a note", NOW),
+    "SupervisorRecord:now": SupervisorRecord("shop", "b", 3, "host-1", True, 2, "a note", NOW, True),
+    "SupervisorRecord:without bridged": SupervisorRecord("shop", "b", 3, "host-1", True, 2, "a note", NOW),
     "PlacementRecord:now": PlacementRecord("shop", "b", {"a-to-b|orders|0": 3}, "w1", NOW),
     "PartitionStatus:now": PartitionStatus(
         "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,

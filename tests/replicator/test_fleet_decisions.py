@@ -50,6 +50,19 @@ def test_a_restart_waits_until_all_partitions_are_served() -> None:
     assert decide_fleet_actions(starting) == []
 
 
+def test_a_restart_does_not_wait_for_a_worker_that_waits_for_room() -> None:
+    waiting = at(2, serving=False, waits=True)
+    rolling = FleetFacts(3, 1, (at(0), at(1), waiting), all_served=True, surge=False)
+    assert decide_fleet_actions(rolling) == [EndWorker(2)]  # which costs nothing
+    rolling = replace(rolling, workers=(at(0), at(1), replace(waiting, restarts=1)))
+    assert decide_fleet_actions(rolling) == [EndWorker(0)]
+    now = at(0, 1, serving=False, waits=True), at(1), at(2, 1, serving=False)  # 2 has taken its core, and begins
+    assert decide_fleet_actions(replace(rolling, workers=now)) == []
+    now = at(0, 1, serving=False, waits=True), at(1), at(2, 1)
+    assert decide_fleet_actions(replace(rolling, workers=now)) == [EndWorker(1)]
+    assert not is_at_size(replace(rolling, workers=now))
+
+
 @dataclass
 class World:
     """Workers that begin to serve one round after their start and are gone one round after they were told to end."""

@@ -26,17 +26,20 @@ FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "
 @dataclass
 class Host:
     """Workers that serve at once, and end as soon as they are told to. dying: they fail at once instead. idle: they
-    wait for a core, and have no name yet. deaf: those that do not end as they are told."""
+    wait for a core, and have no name yet. deaf: those that do not end as they are told. waiting: what the host starts
+    later."""
 
     world: World
     engine: Any = "process"
     surge: bool = True
     hosts_whole_fleet: bool = False
+    note: str = ""
     running: dict[int, str] = field(default_factory=dict)
     ended: dict[int, WorkerObservation] = field(default_factory=dict)
     dying: bool = False
     idle: bool = False
     deaf: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
 
     def start(self, place: int, epoch: int) -> None:
         assert place not in self.running
@@ -59,6 +62,7 @@ class Host:
     def observe(self) -> Mapping[int, WorkerObservation]:
         names = {place: "" if self.idle else name for place, name in self.running.items()}
         found = {place: WorkerObservation(name) for place, name in names.items()} | self.ended
+        found |= {place: WorkerObservation(waits=True) for place in self.waiting & set(self.running)}
         self.ended = {}
         return found
 
@@ -86,11 +90,12 @@ class World:
         return {0} if self.leads else set()
 
     def names(self) -> list[str]:
-        return [name for host in self.hosts.values() for name in host.running.values()]
+        hosts = self.hosts.values()
+        return [name for host in hosts for place, name in host.running.items() if place not in host.waiting]
 
     def members(self) -> set[str]:
-        serving = [name for host in self.hosts.values() if not host.idle for name in host.running.values()]
-        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in serving if name not in self.lost}
+        idle = {name for host in self.hosts.values() if host.idle for name in host.running.values()}
+        return {f"{WORKER_CLIENT_PREFIX}{name}" for name in self.names() if name not in self.lost | idle}
 
     def report(self) -> list[PartitionStatus]:
         worker = self.names()[0] if self.names() else ""
@@ -371,3 +376,125 @@ def test_leaving_ends_no_worker(world: World, supervisor: FleetSupervisor) -> No
     left.set()
     supervisor.run(threading.Event(), left)
     assert len(world.names()) == 2
+
+
+def test_what_keeps_a_host_from_starting_workers_stands_in_the_record(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    steps(supervisor)
+    world.hosts["process"].note = "1 worker waits for a core"
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].note == "1 worker waits for a core"
+    world.hosts["process"].note = ""
+    steps(supervisor)
+    assert world.supervisors[SUPERVISOR].note == ""
+
+
+def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_them(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=3)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    steps(supervisor)
+    assert (len(driver.running), supervisor.epoch) == (1, 1)
+    driver.fail(0)  # before it had any worker: nothing was copied that now stands
+    steps(supervisor)
+    assert "process" not in world.hosts
+    assert supervisor.epoch == 2
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)  # its driver writes that
+    driver.fail(0)
+    steps(supervisor)
+    bridge = world.hosts["process"]
+    assert set(bridge.running.values()) == {"w2.2", "w3.2"}  # of the epoch that ended with the driver, two at most
+    assert (list(driver.running.values()), world.supervisors[SUPERVISOR].epoch) == (["w4.3"], 3)
+    assert not world.supervisors[SUPERVISOR].ready
+    driver.fail(0)  # once more: those that copy go on
+    steps(supervisor)
+    assert (set(bridge.running.values()), supervisor.epoch) == ({"w2.2", "w3.2"}, 4)
+    bridge.fail(1)  # one of them dies
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w2.2", "w6.3"}
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)
+    for place in (0, 1):  # what workers of an earlier epoch do when the later one is ready
+        bridge.end(place)
+    steps(supervisor)
+    assert (bridge.running, len(driver.running)) == ({}, 1)
+    driver.fail(0)  # and again, later
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w7.4", "w8.4"}
+    world.fleets[FLEET] = replace(world.fleets[FLEET], workers=1)
+    steps(supervisor)
+    assert set(bridge.running.values()) == {"w7.4"}
+    supervisor.end_workers()
+    assert not driver.running
+
+
+def test_the_end_takes_those_along_that_stand_in_for_a_driver(world: World, supervisor: FleetSupervisor) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=1)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    steps(supervisor)
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)
+    driver.fail(0)
+    steps(supervisor)
+    assert len(world.hosts["process"].running) == 1
+    supervisor.end_workers()
+    assert world.names() == []
+
+
+def test_another_supervisor_goes_on_with_the_bridge_of_one_that_ended(
+    world: World, supervisor: FleetSupervisor
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=2)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 7, "another", bridged=True)
+    steps(supervisor)
+    assert list(world.hosts["process"].running.values()) == ["w0.7", "w1.7"]
+    assert list(driver.running.values()) == ["w2.8"]
+    assert world.supervisors[SUPERVISOR].bridged
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_nothing_is_bridged_for_a_supervisor_whose_workers_serve_or_never_did(
+    world: World, supervisor: FleetSupervisor, ready: bool
+) -> None:
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=2)
+    world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 7, "another", ready=ready, bridged=ready)
+    steps(supervisor)
+    assert "process" not in world.hosts
+    assert not world.supervisors[SUPERVISOR].bridged
+
+
+def test_the_bridge_stays_until_a_worker_on_spark_serves(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor inside the driver. The freed core may have gone to a proof, or Java needs a minute to start."""
+    monkeypatch.setattr(fleet_supervisor, "_NO_CORE_S", -1.0)
+    world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 3, "another", bridged=True)
+    host = world.make("process")
+    host.idle, host.surge = True, False
+    inside = FleetSupervisor(ConnectionSettings("b", ("b:1",)), "shop", "driver", world.make, epoch=3)
+    steps(inside)
+    assert not world.supervisors[SUPERVISOR].ready
+    monkeypatch.setattr(fleet_supervisor, "_READY_AT_LATEST_S", -1.0)
+    steps(inside)
+    assert not world.supervisors[SUPERVISOR].ready
+    host.idle = False
+    world.lost = {max(world.names())}
+    steps(inside)
+    assert world.supervisors[SUPERVISOR].ready  # one serves, and the other has had its minute
+    assert world.supervisors[SUPERVISOR].bridged
+
+
+def test_a_place_that_waits_for_room_is_no_worker_that_is_missing_and_holds_no_restart_up(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps(supervisor)
+    host = world.hosts["process"]
+    host.waiting, host.surge = {1}, False  # it had to give its core back
+    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    before = set(host.running.values())
+    steps(supervisor)
+    assert set(host.running.values()) == before
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    steps(supervisor, 30)
+    assert not before & set(host.running.values())
+    assert world.supervisors[SUPERVISOR].restarted == 1

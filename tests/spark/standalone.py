@@ -12,10 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from lab.spark_standalone import SPARK_JAVA_OPTIONS, SparkStandalone
+from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.replicator.real import producer, put, settings_of
+from topology import compile_path
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -34,9 +38,9 @@ PARTITIONS = 4
 _ARCHIVE = os.environ.get("SPARK_SUBMIT_OPTS", "")  # what drivers load classes from (tests/conftest.py)
 
 
-def build_cluster(directory: Path) -> SparkStandalone:
-    """A cluster of two workers of two cores; its processes load their classes from the archive, too."""
-    return SparkStandalone(directory, workers=2, cores=2, environ={"SPARK_DAEMON_JAVA_OPTS": _ARCHIVE})
+def build_cluster(directory: Path, workers: int = 2) -> SparkStandalone:
+    """A cluster of workers of two cores; its processes load their classes from the archive, too."""
+    return SparkStandalone(directory, workers=workers, cores=2, environ={"SPARK_DAEMON_JAVA_OPTS": _ARCHIVE})
 
 
 class Scene:
@@ -69,7 +73,9 @@ class Scene:
 class Application:
     """One of our Spark applications on a cluster, with Spark's event log."""
 
-    def __init__(self, directory: Path, master: str, arguments: list[str], conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, cluster: SparkStandalone, arguments: list[str], conf: Mapping[str, str]
+    ) -> None:
         directory.mkdir()
         self.directory, self.log = directory, directory / "log"
         self._events = directory / "events"
@@ -85,7 +91,8 @@ class Application:
         }
         path = directory / "spark.conf"
         path.write_text("".join(f"{key} {value}\n" for key, value in told.items()), encoding="utf-8")
-        environ = os.environ | {"WATERSHED_SPARK_MASTER": master, "WATERSHED_SPARK_CONF": str(path)}
+        environ = os.environ | {"WATERSHED_SPARK_MASTER": cluster.url, "WATERSHED_SPARK_CONF": str(path)}
+        environ["WATERSHED_SPARK_PAGE"] = cluster.page
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([sys.executable, *arguments], env=environ, stderr=log, stdout=log)
 
@@ -114,6 +121,63 @@ class Application:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+class Supervised(Application):
+    """`topology fleet supervise` with a driver on the cluster; orders and state go through the target cluster."""
+
+    def __init__(
+        self, scene: Scene, cluster: SparkStandalone, directory: Path, conf: Mapping[str, str] | None = None
+    ) -> None:
+        self._plan, self._settings = compile_path(scene.path), scene.settings
+        self.path = scene.path
+        words = ["-m", "cli.main", "fleet", "supervise", str(scene.path), "--target", "cloud"]
+        super().__init__(directory, cluster, words, conf or {})
+
+    def order(self, scene: Scene, *words: str) -> None:
+        scene.run("-m", "cli.main", "fleet", words[0], str(scene.path), "--target", "cloud", *words[1:])
+
+    def wait_size(self, size: int, without: frozenset[str] = frozenset()) -> FleetRow:
+        """Until so many workers are there, none of `without`, and no restart goes on."""
+        seen: list[FleetRow] = []
+        began = time.monotonic()
+
+        def there() -> bool:
+            time.sleep(0.3)  # each look opens connections, and processor time is what the fleet waits for
+            seen[:] = read_fleet_rows(self._plan, self._settings.__getitem__, "cloud")
+            row = seen[0]
+            return row.present == row.wanted == size and not row.restarting and not without & set(row.workers)
+
+        self.until(there, 600)
+        print(f"size {size} after {time.monotonic() - began:.1f} s")
+        return seen[0]
+
+    def row(self) -> FleetRow:
+        """The fleet as a reader of the target cluster sees it."""
+        return read_fleet_rows(self._plan, self._settings.__getitem__, "cloud")[0]
+
+    def driver(self) -> psutil.Process:
+        """The Spark driver: its Python process."""
+        children = psutil.Process(self.process.pid).children()
+        return next(each for each in children if "spark.replicate" in each.cmdline())
+
+    def end(self) -> None:
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.terminate()
+        try:
+            self.process.wait(90)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        for each in family:
+            if runs(each.pid):
+                each.kill()
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def until(condition: Callable[[], Any], seconds: float = 240.0) -> Any:

@@ -67,7 +67,7 @@ def test_a_session_that_read_nothing_is_not_started_to_name_it() -> None:
         return SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"), version="4.3.0")
 
     with ExitStack() as stack:
-        session = proof_run._SessionOnDemand(start, stack)
+        session = proof_run._SessionOnDemand(start, stack, "orders", print)
         assert (session.describe_engine(), started) == ({}, [])
         session()
         assert session.describe_engine() == {"engine": "spark local[2]", "spark_version": "4.3.0"}

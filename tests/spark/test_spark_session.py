@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from spark.cluster_cores import list_master_addresses
 from spark.errors import JavaMissing, WrongUse
 from spark.replicate import REQUIRED_SETTINGS, build_fleet_settings
-from spark.session import _addresses, _further, _seen_by, is_local_master, merge_spark_settings, require_java
+from spark.session import _further, _seen_by, is_local_master, merge_spark_settings, require_java
 from spark.shipping import SHIPPED_PACKAGES, write_package_archive
 
 TOPOLOGY = """
@@ -134,12 +135,12 @@ def test_masters_are_told_apart() -> None:
         *[True] * 3,
         *[False] * 2,
     ]
-    assert _addresses("spark://a:7077,b:7078") == [("a", 7077), ("b", 7078)]
-    assert _addresses("k8s://https://kube:6443") == [("kube", 6443)]
-    assert _addresses("k8s://kube") == [("kube", 443)]
-    assert _addresses("yarn") == []
+    assert list_master_addresses("spark://a:7077,b:7078") == [("a", 7077), ("b", 7078)]
+    assert list_master_addresses("k8s://https://kube:6443") == [("kube", 6443)]
+    assert list_master_addresses("k8s://kube") == [("kube", 443)]
+    assert list_master_addresses("yarn") == []
     with pytest.raises(WrongUse, match=r"expected spark://HOST:PORT\[,HOST:PORT\]"):
-        _addresses("spark://a")
+        list_master_addresses("spark://a")
 
 
 def test_a_master_that_does_not_answer_is_named_at_once() -> None:

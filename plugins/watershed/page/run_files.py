@@ -26,8 +26,11 @@ _WAVES = 20
 _LARGEST = 16 * 1024 * 1024  # bytes of evidence that is compared
 _LOG_END = 8 * 1024  # bytes
 _TOGETHER = ("failover", "failback")  # all their waves are one run, and one folder
-# Lines of a proof about its progress (`spark.progress`, `spark.proof_run`).
-_PROGRESS = re.compile(r"(read [\d,]+ of [\d,]+ chunks|window fixed: |compared [\d,]+ chunks|tried [\d,]+ positions).*")
+# Lines of a proof about its progress (`spark.progress`, `spark.proof_run`), or why it has none (`spark.cluster_cores`).
+_PROGRESS = re.compile(
+    r"(read [\d,]+ of [\d,]+ chunks|window fixed: |compared [\d,]+ chunks|tried [\d,]+ positions"
+    r"|waiting for Spark: |Spark has begun: ).*"
+)
 
 
 def list_run_evidence(dag: str, run: str, runs: Sequence[_Row] = ()) -> list[_Row]:

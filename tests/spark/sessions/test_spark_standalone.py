@@ -85,7 +85,7 @@ def proof(copied: Scene, cluster: SparkStandalone, directory: Path, conf: dict[s
         str(CHUNK),
         "--final",
     ]
-    return Application(directory / "application", cluster.url, arguments, BOTH | conf)
+    return Application(directory / "application", cluster, arguments, BOTH | conf)
 
 
 def frozen_one(cluster: SparkStandalone, application: Application) -> SparkExecutor:

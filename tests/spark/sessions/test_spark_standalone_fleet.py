@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +21,8 @@ from clusters.control_topics import SLOT_COUNT
 from clusters.fleet import read_slot_owners
 from lab.detached_process import kill_process
 from lab.spark_standalone import SparkExecutor, SparkStandalone
-from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
-from tests.spark.standalone import PARTITIONS, Application, Scene, build_cluster, until
+from tests.spark.standalone import PARTITIONS, Application, Scene, Supervised, build_cluster, runs, until
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ class Fleet(Application):
         self._state = directory.with_suffix(".json")
         arguments = ["-m", "spark.replicate", "--topology", str(scene.path), "--target", "cloud"]
         arguments += ["--workers", str(WORKERS), "--state", str(self._state)]
-        super().__init__(directory, cluster.url, arguments, SPECULATION)
+        super().__init__(directory, cluster, arguments, SPECULATION)
 
     def state(self) -> dict[str, Any]:
         try:
@@ -134,49 +131,6 @@ def test_flows_go_on_exactly_once_whatever_is_killed(
         first.end()
 
 
-class Supervised(Application):
-    """`topology fleet supervise` with a driver on the cluster; orders and state go through the target cluster."""
-
-    def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
-        self._plan, self._settings = compile_path(scene.path), scene.settings
-        self.path = scene.path
-        words = ["-m", "cli.main", "fleet", "supervise", str(scene.path), "--target", "cloud"]
-        super().__init__(directory, cluster.url, words, {})
-
-    def order(self, scene: Scene, *words: str) -> None:
-        scene.run("-m", "cli.main", "fleet", words[0], str(scene.path), "--target", "cloud", *words[1:])
-
-    def wait_size(self, size: int, without: frozenset[str] = frozenset()) -> FleetRow:
-        """Until so many workers are there, none of `without`, and no restart goes on."""
-        seen: list[FleetRow] = []
-        began = time.monotonic()
-
-        def there() -> bool:
-            seen[:] = read_fleet_rows(self._plan, self._settings.__getitem__, "cloud")
-            row = seen[0]
-            return row.present == row.wanted == size and not row.restarting and not without & set(row.workers)
-
-        self.until(there, 600)
-        print(f"size {size} after {time.monotonic() - began:.1f} s")
-        return seen[0]
-
-    def driver(self) -> psutil.Process:
-        """The Spark driver: its Python process."""
-        children = psutil.Process(self.process.pid).children()
-        return next(each for each in children if "spark.replicate" in each.cmdline())
-
-    def end(self) -> None:
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        self.process.terminate()
-        try:
-            self.process.wait(90)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        for each in family:
-            if runs(each.pid):
-                each.kill()
-
-
 def test_a_supervised_fleet_is_resized_restarted_and_healed(
     kafka_pair: Lab, topic_name: str, tmp_path: Path, cluster: SparkStandalone
 ) -> None:
@@ -206,7 +160,10 @@ def test_a_supervised_fleet_is_resized_restarted_and_healed(
         print("kill -9 of the driver")
         fleet.driver().kill()
         scene.fill(RECORDS)
-        fleet.wait_size(2, now)
+        bridging = frozenset(fleet.wait_size(2, now).workers)  # beside the supervisor
+        assert {psutil.Process(hosted_by(name)).ppid() for name in bridging} == {fleet.process.pid}
+        print("and until Spark hosts all workers again")
+        fleet.wait_size(2, now | bridging)
         wait_copied(scene.settings, plan, topic_name, PARTITIONS)
         assert assert_exact_copy(scene.settings, plan, topic_name, PARTITIONS) == scene.written
         fleet.order(scene, "stop")
@@ -227,13 +184,6 @@ def hosted(executor: SparkExecutor) -> set[int]:
         return {child.pid for child in psutil.Process(executor.process.pid).children(recursive=True)}
     except psutil.NoSuchProcess:
         return set()
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def shared_by(workers: int, scene: Scene) -> None:

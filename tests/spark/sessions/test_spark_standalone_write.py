@@ -53,7 +53,7 @@ def test_tasks_that_run_twice_write_once(kafka_pair, topic_name: str, tmp_path: 
     path.write_text(encode_plan(plan_for(settings, topic_name, topic_name)))
     with build_cluster(tmp_path / "standalone") as cluster:
         arguments = ["-c", COPY, str(path), topic_name, topic_name]
-        application = Application(tmp_path / "application", cluster.url, arguments, SPECULATION)
+        application = Application(tmp_path / "application", cluster, arguments, SPECULATION)
         try:
             application.until(lambda: application.events("SparkListenerJobStart"))
             slow = cluster.executors()[0]

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cli.process_supervisor import describe_exit
 from replicator.worker.fleet_supervisor import WorkerObservation
 
 
@@ -24,6 +23,7 @@ class ProcessHost:
     command: Callable[[int, int], Sequence[str]]
     hosts_whole_fleet: bool = False
     surge: bool = True
+    note: str = ""
     _processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start(self, place: int, epoch: int) -> None:
@@ -50,3 +50,8 @@ class ProcessHost:
             del self._processes[place]
             found[place] = WorkerObservation(name, describe_exit(code), failed=code not in (0, -signal.SIGTERM))
         return found
+
+
+def describe_exit(code: int) -> str:
+    """How a process ended, from its exit code as `subprocess` counts it."""
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"

@@ -248,6 +248,7 @@ def test_a_hook_is_a_run_of_a_dag(live: Live) -> None:
     assert mended.agreed, mended
 
 
+@pytest.mark.soak
 def test_an_application_is_stopped_by_a_run_of_a_dag(live: Live) -> None:
     """Triggered once, followed, found again."""
     live.client.wait_for_dag("warm_caches", 480)

@@ -50,7 +50,7 @@ def write_stores(home: Path, trusted: CertificateAuthority, issuer: CertificateA
         (home / f"{name}.new").replace(home / name)
 
 
-@pytest.mark.parametrize("kind", ["jks", "pkcs12"])
+@pytest.mark.parametrize("kind", [pytest.param("jks", marks=pytest.mark.soak), "pkcs12"])
 def test_mutual_tls(secured_cluster: SecuredCluster, tmp_path: Path, kind: str) -> None:
     write_stores(tmp_path, secured_cluster.authority, secured_cluster.authority, kind)
     trust, key, password = (SecretRef("file", str(tmp_path / name)) for name in ("trust", "key", "password"))

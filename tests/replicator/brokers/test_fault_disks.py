@@ -117,6 +117,7 @@ def free(directory: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
+@pytest.mark.soak
 def test_a_batch_that_the_sources_disk_has_damaged(tmp_path, topic_name, faulty):
     """Copied up to it, then the partition stops and says where; the other partition is copied whole. The checksum is
     never made good on the way."""

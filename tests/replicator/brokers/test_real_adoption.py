@@ -147,6 +147,7 @@ def writing(scene: Scene, topic: str):
         thread.join()
 
 
+@pytest.mark.soak
 def test_where_mirrormaker_stopped(kafka_pair, topic_name, alias, tmp_path, capsys) -> None:
     plain, paid = f"{topic_name}.plain", f"{topic_name}.paid"
     scene = Scene(kafka_pair, alias, tmp_path, plain, paid)

@@ -129,7 +129,7 @@ def kept(settings, plan: Plan) -> dict[str, SyncReport]:
     return {each.name: each for each in GroupKind().keep(flow, sides)}
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.soak)])
 def test_a_lagging_group_goes_on_with_the_very_next_record(own_pair, topic_name, tmp_path, protocol):
     """AC-05, AC-26: a transactional topic with aborts; the worker's keeper writes, the group continues there."""
     settings = settings_of(own_pair)
@@ -149,6 +149,7 @@ def test_a_lagging_group_goes_on_with_the_very_next_record(own_pair, topic_name,
     assert read(settings["cloud"], topic_name, topic_name, 100, protocol) == [b"%d" % n for n in range(25, 60)]
 
 
+@pytest.mark.soak
 def test_a_topic_added_later_and_a_worker_anew_change_nothing_for_a_group(own_pair, topic_name, tmp_path):
     """AC-12, AC-16: the second topic is made, and read by the same group, while no worker runs."""
     settings, later = settings_of(own_pair), f"{topic_name}-later"

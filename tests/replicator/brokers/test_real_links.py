@@ -149,7 +149,13 @@ def test_backlog_goes_by_the_bulk_lane_and_what_is_new_by_the_live_one(own_pair,
     assert same(settings, topic_name)
 
 
-@pytest.mark.parametrize(("side", "rate"), [("onprem", "consumer_byte_rate"), ("cloud", "producer_byte_rate")])
+@pytest.mark.parametrize(
+    ("side", "rate"),
+    [
+        ("onprem", "consumer_byte_rate"),
+        pytest.param("cloud", "producer_byte_rate", marks=pytest.mark.soak),
+    ],
+)
 def test_a_broker_that_throttles_is_left_in_peace(own_pair, topic_name, side: str, rate: str) -> None:
     settings = settings_of(own_pair)
     filled(settings["onprem"], topic_name, 6)

@@ -21,7 +21,7 @@ from tests.replicator.status_view import read_statuses
 from topology.plan import Plan, PlanCluster, PlanOAuth, PlanSecurity, seal_plan
 from topology.secret_ref import SecretRef
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 PARTITIONS = 4
 
 
@@ -67,7 +67,7 @@ def secured_plan(plan: Plan, alias: str, address: str, token: Path) -> tuple[Pla
 @pytest.mark.parametrize("behind_tokens", ["cloud", "onprem"], ids=["target", "source"])
 @pytest.mark.parametrize(
     ("traffic_s", "every_s", "life_s"),
-    [(8.0, 1.0, 5.0), pytest.param(600.0, 20.0, 30.0, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],
+    [(8.0, 1.0, 5.0), pytest.param(600.0, 20.0, 30.0, marks=pytest.mark.timeout(1800))],
 )
 def test_no_partition_halts_and_nothing_is_lost_or_doubled(
     kafka_pair,

@@ -120,6 +120,7 @@ def assert_merged(
     return found, foreign
 
 
+@pytest.mark.soak
 def test_merged_exactly_under_every_fault(faulty: Faulty, topic_name: str, tmp_path) -> None:
     old, new, merged = f"{topic_name}-old", f"{topic_name}-new", f"{topic_name}-merged"
     settings, proxy = faulty.settings, faulty.proxy("cloud")

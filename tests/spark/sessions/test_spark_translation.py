@@ -37,6 +37,7 @@ def notes(target: ConnectionSettings, flow: str) -> list[str]:
     return [each.note or "" for each in read_partition_statuses(target) if each.flow == flow]
 
 
+@pytest.mark.soak
 def test_translated_ids_lead_to_the_same_schemas_whoever_dies(
     kafka_pair: Lab, registry_pair: list[SchemaRegistryProcess], topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:

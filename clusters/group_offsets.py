@@ -36,7 +36,7 @@ from clusters.wire import admin_reads, error_codes
 from clusters.wire.broker_pool import BrokerPool
 from clusters.wire.connection import Connection, open_connection
 from clusters.wire.metadata_requests import build_metadata_values
-from clusters.wire.versions import Api
+from clusters.wire.versions import SUPPORT, Api
 
 _GROUPS_A_REQUEST: Final = 200
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it
@@ -136,16 +136,17 @@ class GroupOffsets:
                     found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
         return found
 
-    def held(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
-        """What is committed for consumer groups, whatever their topics. A group that does not exist holds nothing."""
+    def held(self, groups: Iterable[str], *, stable: bool = True) -> dict[str, CommittedOffsets]:
+        """What is committed for consumer groups, whatever their topics. A group that does not exist holds nothing.
+        stable: positions of which a transaction is open are told as such; otherwise as they were before it."""
         until = time.monotonic() + COORDINATOR_WAIT_S
-        found = self._held_now(groups)
+        found = self._held_now(groups, stable)
         while self._moved and time.monotonic() < until:
-            found |= self._held_now(self._forgotten())
+            found |= self._held_now(self._forgotten(), stable)
         self._moved.clear()
         return found
 
-    def _held_now(self, groups: Iterable[str]) -> dict[str, CommittedOffsets]:
+    def _held_now(self, groups: Iterable[str], stable: bool) -> dict[str, CommittedOffsets]:
         found: dict[str, CommittedOffsets] = {}
         for node, ids in self._by_coordinator(groups, found):
             inquiry = self._to(node)
@@ -154,22 +155,22 @@ class GroupOffsets:
                     wanted = tuple(
                         offset_fetch.OffsetFetchRequestGroup(group_id=GroupId(each), topics=None) for each in some
                     )
-                    answer = inquiry.ask(Api.OFFSET_FETCH, lowest=8, groups=wanted, require_stable=True)
+                    answer = inquiry.ask(Api.OFFSET_FETCH, lowest=8, groups=wanted, require_stable=stable)
                     for group in answer.groups:
                         found[str(group.group_id)] = self._held(str(group.group_id), group)
             else:
-                found |= self._held_one_by_one(inquiry, ids)
+                found |= self._held_one_by_one(inquiry, ids, stable)
         return found
 
-    def _held_one_by_one(self, inquiry: Connection, ids: list[str]) -> dict[str, CommittedOffsets]:
+    def _held_one_by_one(self, inquiry: Connection, ids: list[str], stable: bool) -> dict[str, CommittedOffsets]:
         """By the OffsetFetch of Kafka before 3.0. One before 2.5 does not say what is part of an open transaction: then
         all positions of a group that may have one cannot be told now."""
 
         def read(groups: list[str]) -> dict[str, CommittedOffsets]:
-            every = partial(inquiry.ask, Api.OFFSET_FETCH, highest=7, topics=None, require_stable=True)
+            every = partial(inquiry.ask, Api.OFFSET_FETCH, highest=7, topics=None, require_stable=stable)
             return {each: self._held(each, every(group_id=GroupId(each))) for each in groups}
 
-        if inquiry.knows(Api.OFFSET_FETCH, TELLS_UNSTABLE):
+        if not stable or inquiry.knows(Api.OFFSET_FETCH, TELLS_UNSTABLE):
             return read(ids)
         try:
             pending = self._find_pending(ids)
@@ -300,6 +301,11 @@ class GroupOffsets:
                     end = ends[place]
                     found[place] = LogOffsets(ids[place.topic], starts[place], min(stable[place], end), end)
         return found
+
+    def has_transactions(self) -> bool:
+        """Whether brokers take positions of groups in transactions (KIP-98)."""
+        lowest, highest, *_ = SUPPORT[Api.TXN_OFFSET_COMMIT]
+        return any(self._first().knows(Api.TXN_OFFSET_COMMIT, version) for version in range(lowest, highest + 1))
 
     def topic_names(self) -> list[str]:
         """Returns the names of all topics that this user may see, sorted; creates none."""

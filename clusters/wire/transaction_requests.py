@@ -46,6 +46,10 @@ class TransactionWire(Wire, Protocol):
         """TV1 only: error code by (topic, partition)."""
         ...
 
+    def add_group(self, transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> int:
+        """TV1 only: positions of the group become part of the transaction."""
+        ...
+
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool
     ) -> tuple[int, ProducerIdAndEpoch]:
@@ -113,6 +117,18 @@ class TransactionRequests(ABC):
             for topic in answer.results_by_topic_v3_and_below
             for part in topic.results_by_partition
         }
+
+    def add_group(self, transactional_id: str, producer: ProducerIdAndEpoch, group: str) -> int:
+        """See `TransactionWire`. Ask the coordinator of the transaction."""
+        answer = self.ask(
+            Api.ADD_OFFSETS_TO_TXN,
+            patience_s=REPLICATED_S,
+            transactional_id=transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=group,
+        )
+        return int(answer.error_code)
 
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, bump: bool

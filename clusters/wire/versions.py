@@ -39,8 +39,10 @@ class Api(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_ACLS = 29
     CREATE_ACLS = 30
     DELETE_ACLS = 31
@@ -102,9 +104,13 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     ),
     Api.OFFSET_FOR_LEADER_EPOCH: ApiSupport(2, 4, "older ones do not say which epoch they speak of", {2: "2.1"}),
     Api.ADD_PARTITIONS_TO_TXN: ApiSupport(0, 3, "4 and 5 are between brokers", {0: "0.11", 3: "2.8"}),
+    Api.ADD_OFFSETS_TO_TXN: ApiSupport(0, 4, "", {0: "0.11", 3: "2.8"}),
     Api.END_TXN: ApiSupport(0, 5, "5 bumps the epoch (KIP-890)", {0: "0.11", 3: "2.8", 5: "4.0"}),
     Api.WRITE_TXN_MARKERS: ApiSupport(
         1, 1, "2 says which transactions are of version 2, which a bare marker is not", {1: "2.8"}
+    ),
+    Api.TXN_OFFSET_COMMIT: ApiSupport(
+        0, 4, "5 makes the group part of the transaction itself (KIP-890)", {0: "0.11", 3: "2.5"}
     ),
     Api.DESCRIBE_ACLS: ApiSupport(0, 3, "", {0: "0.11", 1: "2.0"}),
     Api.CREATE_ACLS: ApiSupport(0, 3, "", {0: "0.11", 1: "2.0"}),

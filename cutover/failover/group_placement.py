@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import (
-    CommitOffsets,
     JsonObject,
-    ReadGroup,
     ReadRecords,
     RecallDeeds,
     ReportMessage,
 )
 from cutover.application_steps import start_application_there
 from cutover.errors import Refused
+from cutover.groups.group_preflight import commit_positions, read_stable_group
 from cutover.observations import (
     ObservedGroup,
     ObservedLogs,
@@ -50,7 +49,7 @@ def plan_group_placement(context: RunContext, group: str, logs: ObservedLogs) ->
     """Carried positions, and for the rest the file's policy: the source's commits cannot be asked for any more. What
     this run began to commit is not somebody else's. Where it holds a position in some topics, it reads only those."""
     flow = context.flow
-    seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    seen = yield from read_stable_group(context, "target", group)
     held = {place.topic for place in seen.offsets}
     topics = [topic for topic in sorted(context.partitions()) if context.rename(topic) in held] or sorted(
         context.partitions()
@@ -110,9 +109,7 @@ def place_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[No
         if found.problems:
             raise Refused("; ".join(found.problems))
         if found.chosen:
-            done = yield from perform_action(
-                CommitOffsets("target", group, found.chosen, {}, found.kind), ObservedGroup, context.policy
-            )
+            done = yield from commit_positions(context, "target", group, found.chosen, {}, found.kind)
             if any(done.offsets.get(place) != at for place, at in found.chosen.items()):
                 raise Refused(
                     f"group {group}: committed {render_offsets(found.chosen)}, read back {render_offsets(done.offsets)}"
@@ -132,12 +129,13 @@ def check_landing_at_target(context: RunContext, outcome: JsonObject) -> ActionG
 
 
 def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """The positions are looked at once more: a worker that stood still may have carried an older one meanwhile."""
+    """The positions are looked at once more: a share group has no transactions, so a worker that stood still may have
+    carried an older one meanwhile (decision 0092)."""
     outcome["started"] = {}
     alias = context.flow.target
     for group in context.readers:
         wanted = context.outcomes.find_placed_offsets(group)
-        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        at_target = yield from read_stable_group(context, "target", group)
         if not at_target.members and any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
                 f"group {group} was to go on at {render_offsets(wanted)} and holds "

@@ -144,13 +144,14 @@ def _restore_target_offsets(context: RunContext, group: str) -> ActionGenerator[
     """Commits once more where the flow's own group sync has committed since `commit_offsets`. Raises Refused where
     somebody else has.
 
-    A slow worker may have read the target before our commit, and write its older position after it. The brokers have no
-    compare-and-set for offsets, so this cannot be forbidden. Its next look finds our position and leaves it alone. A
-    position of the same number counts, too, where the worker's mark replaced the text that the application keeps there.
+    A position in a transaction of the sync never counts behind ours (decision 0092). But share groups have none, nor
+    have some servers: there a slow worker may have read the target before our commit, and write its older position
+    after it. Its next look finds our position and leaves it alone. A position of the same number counts, too, where the
+    worker's mark replaced the text that the application keeps there.
     """
     flow, moved = context.flow, context.translated(group)
     wanted, texts = moved.target, {context.at_target(place) for place in moved.texts}
-    seen = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    seen = yield from read_stable_group(context, "target", group)
     other = [place for place, at in wanted.items() if seen.offsets.get(place) != at or place in texts & seen.kept]
     if seen.members or not other:
         return

@@ -7,10 +7,19 @@ topics of its own, which have to move with it. A static member (KIP-345) keeps i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import ClusterSide, FindReaders, JsonObject, ReadGroup, ReadRecords, ReadTopics, ReportMessage
+from cutover.actions import (
+    ClusterSide,
+    CommitOffsets,
+    FindReaders,
+    JsonObject,
+    ReadGroup,
+    ReadRecords,
+    ReadTopics,
+    ReportMessage,
+)
 from cutover.groups.group_configs import GROUP_CONFIG_PREFIXES, compare_group_configs
 from cutover.observations import ObservedGroup, ObservedReaders, ObservedRecords, ObservedTopics
 from cutover.offsets import encode_offsets, render_offsets
@@ -70,6 +79,21 @@ def read_stable_group(context: RunContext, side: ClusterSide, group: str) -> Act
 
     yield from wait_for_condition(look, policy.copied_bound_ms, policy)
     return last[0]
+
+
+def commit_positions(
+    context: RunContext,
+    side: ClusterSide,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    texts: Mapping[TopicPartition, str],
+    kind: str,
+) -> ActionGenerator[ObservedGroup]:
+    """Commits, and reads back. The flow's group sync may have a transaction open, which our commit overrules and which
+    hides it until it ends (`replicator.sync.position_transaction`)."""
+    commit = CommitOffsets(side, group, offsets, texts, kind)
+    seen = yield from perform_action(commit, ObservedGroup, context.policy)
+    return (yield from read_stable_group(context, side, group)) if seen.unstable else seen
 
 
 def find_groups_left_behind(context: RunContext, topics: set[str]) -> ActionGenerator[dict[str, list[str]]]:

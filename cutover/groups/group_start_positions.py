@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
+from cutover.actions import ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
 from cutover.errors import Refused
 from cutover.groups.group_preflight import (
+    commit_positions,
     describe_members,
     find_unprocessed_partitions,
     is_kind_conflict,
@@ -185,7 +186,7 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
             f"committed {render_offsets(at_source.offsets)}, was {render_offsets(before)}): something else uses this "
             f"group id"
         )
-    at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+    at_target = yield from read_stable_group(context, "target", group)
     if at_target.members:
         raise Refused(
             f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is never "
@@ -199,9 +200,7 @@ def commit_group_offsets(context: RunContext, group: str) -> ActionGenerator[Jso
         raise Refused(f"group {group} has other offsets at {context.flow.target} already: {render_offsets(other)}")
     texts = {context.at_target(place): at_source.texts.get(place, "") for place in moved.texts}
     if dict(at_target.offsets) != wanted or dict(at_target.texts) != texts:
-        at_target = yield from perform_action(
-            CommitOffsets("target", group, wanted, texts, kind), ObservedGroup, context.policy
-        )
+        at_target = yield from commit_positions(context, "target", group, wanted, texts, kind)
     read = {place: at_target.offsets.get(place) for place in wanted}
     if read != wanted or {place: at_target.texts.get(place, "") for place in texts} != texts:
         raise Refused(
@@ -247,7 +246,7 @@ def return_group_offsets(
             back[place] = at
     changed = {place: at for place, at in back.items() if at_source.offsets.get(place) != at}
     if changed:  # the others keep what stands beside them: texts, and what a share group has done out of order
-        yield from perform_action(CommitOffsets("source", group, changed, {}, kind), ObservedGroup, context.policy)
+        yield from commit_positions(context, "source", group, changed, {}, kind)
     yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
     returned: JsonObject = {"target": encode_offsets(at_target.offsets), "source": encode_offsets(back)}
     yield ReportMessage(f"group {group}: {render_offsets(at_target.offsets)} → {render_offsets(back)}", returned)

@@ -4,9 +4,9 @@ source, the cluster to which the earlier run moved them."""
 from __future__ import annotations
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import CommitOffsets, ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
+from cutover.actions import ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
 from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_members, list_pending, read_stable_group
+from cutover.groups.group_preflight import commit_positions, describe_members, list_pending, read_stable_group
 from cutover.groups.group_start_positions import refuse_unmovable_progress
 from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
 from cutover.offsets import encode_offsets, render_offsets
@@ -43,9 +43,9 @@ def _translate(
         seen = yield from perform_action(ReadGroup("source", group), ObservedGroup, policy)
         if seen.members:
             raise Refused(f"group {group} is alive at {context.flow.source} again ({describe_members(seen)})")
-        if pending := list_pending(seen):
-            return ConditionCheck(False, f"group {group}: {'; '.join(pending)}", seen.at_ms, {"ahead": pending})
         at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, policy)
+        if pending := [*list_pending(seen), *([] if at_target.members else list_pending(at_target))]:
+            return ConditionCheck(False, f"group {group}: {'; '.join(pending)}", seen.at_ms, {"ahead": pending})
         logs = yield from read_target_logs(context)
         crossings = yield from _crossings(context)
         moved = earlier.translated(group)
@@ -140,7 +140,7 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
                 f"committed "
                 f"{render_offsets(at_source.offsets)}, was {render_offsets(held)}): something else uses this group id"
             )
-        at_target = yield from perform_action(ReadGroup("target", group), ObservedGroup, context.policy)
+        at_target = yield from read_stable_group(context, "target", group)
         if at_target.members:
             raise Refused(
                 f"group {group} is alive at {context.flow.target} ({describe_members(at_target)}): a live group is "
@@ -155,8 +155,7 @@ def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGener
             if context.kind_of(group) == "streams"
         }
         if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
-            commit = CommitOffsets("target", group, wanted, texts, context.kind_of(group))
-            at_target = yield from perform_action(commit, ObservedGroup, context.policy)
+            at_target = yield from commit_positions(context, "target", group, wanted, texts, context.kind_of(group))
         if any(at_target.offsets.get(place) != at for place, at in wanted.items()):
             raise Refused(
                 f"group {group}: committed {render_offsets(wanted)}, read back {render_offsets(at_target.offsets)}"
@@ -188,13 +187,13 @@ def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
         )
     read = yield from _read_since(context, group, moved.target, at_target.offsets, at_source.offsets)
     if read:
-        yield from perform_action(CommitOffsets("source", group, read, {}, kind), ObservedGroup, context.policy)
+        yield from commit_positions(context, "source", group, read, {}, kind)
     before = moved.found
     assert before is not None, "the step that translates back notes what it found"
     if not before and at_target.offsets:
         yield from perform_action(ForgetGroup("target", group), ObservedGroup, context.policy)
     elif any(at_target.offsets.get(place) != at for place, at in before.items()):
-        yield from perform_action(CommitOffsets("target", group, before, {}, kind), ObservedGroup, context.policy)
+        yield from commit_positions(context, "target", group, before, {}, kind)
     yield ReportMessage(
         f"group {group} goes on at {context.flow.source}: {render_offsets({**at_source.offsets, **read})}"
     )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
 from clusters.topic_partition import TopicPartition
+from clusters.wire.connection import open_connection
+from clusters.wire.transaction_requests import TransactionWire
+from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.ledger.ledger_follower import LedgerFollower
+from replicator.recovery.log_inspection import BrokerAddress
 from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions, close_group_reset
 from replicator.sync.group_decisions import (
     GroupObservation,
@@ -20,14 +25,15 @@ from replicator.sync.group_decisions import (
     defer_commit,
 )
 from replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
+from replicator.sync.position_transaction import PositionTransaction, build_session_error, wait_until_settled
 from replicator.sync.sync_kind import SyncClusters
 from topology.kafka_streams import find_streams_topics, is_streams_internal_topic
 from topology.plan import PlanFlow
 from topology.sync_settings import GroupSync, is_tool_group
 
 _AT_ONCE = 50  # groups between the last inspection of the target and the commit
-# A worker that stood still between that inspection and the commit (a zombie) must not set back a group that moved
-# meanwhile.
+# Where positions are not committed in transactions (share groups, servers without them): a worker that stood still
+# between that inspection and the commit (a zombie) must not set back a group that moved meanwhile.
 _FRESH_S = 5.0
 _TOPICS_S = 60.0
 
@@ -68,22 +74,76 @@ class GroupSyncer:
             return found
         with GroupOffsets(self.sides.target) as target:
             for start in range(0, len(writing), _AT_ONCE):
-                some = writing[start : start + _AT_ONCE]
-                observed_at = time.monotonic()
-                fresh = self._target_held(target, some)
-                now = [_with_target(sight, fresh[sight.target_group]) for sight in some]
-                decided = {sight.group: [_within(move, places) for move in decide_positions(sight)] for sight in now}
-                self._remember([(sight, decided[sight.group]) for sight in now])
-                for sight in now:
-                    if sight.refusal:
-                        found[sight.group] = [_refused(move, sight.refusal) for move in found[sight.group]]
-                    elif time.monotonic() - observed_at > _FRESH_S:
-                        found[sight.group] = [_late(move) for move in decided[sight.group]]
-                    else:
-                        found[sight.group] = _written(target, sight, decided[sight.group])
+                found |= self._commit(target, writing[start : start + _AT_ONCE], places)
         for sight in decided_positions:
             self._close(sight, found[sight.group])
         return found
+
+    def _commit(
+        self, target: GroupOffsets, some: Sequence[GroupObservation], places: Collection[TopicPartition] | None
+    ) -> dict[str, list[PositionDecision]]:
+        """Look at the target once more, and commit what may still be. Groups without transactions are refused by their
+        coordinator while they live, and between our look and our commit lie milliseconds: see `_FRESH_S`."""
+        observed_at = time.monotonic()
+        fresh = self._target_held(target, some)
+        now = [_with_target(sight, fresh[sight.target_group]) for sight in some]
+        decided = {sight.group: [_within(move, places) for move in decide_positions(sight)] for sight in now}
+        self._remember([(sight, decided[sight.group]) for sight in now])
+        found: dict[str, list[PositionDecision]] = {}
+        conditional: list[GroupObservation] = []
+        transactions = target.has_transactions()
+        for sight in now:
+            if sight.refusal:
+                held = next(each for each in some if each.group == sight.group)
+                found[sight.group] = [_refused(move, sight.refusal) for move in decide_positions(held)]
+            elif transactions and sight.here.type != "share":
+                conditional.append(sight)
+            elif time.monotonic() - observed_at > _FRESH_S:
+                found[sight.group] = [_late(move) for move in decided[sight.group]]
+            else:
+                found[sight.group] = _written(target, sight, decided[sight.group])
+        return found | self._commit_unless_moved(target, conditional, decided, places)
+
+    def _commit_unless_moved(
+        self,
+        target: GroupOffsets,
+        sights: Sequence[GroupObservation],
+        decided: Mapping[str, list[PositionDecision]],
+        places: Collection[TopicPartition] | None,
+    ) -> dict[str, list[PositionDecision]]:
+        """All of them, or none where one of the groups has moved or come alive meanwhile (`position_transaction`)."""
+        found = {sight.group: decided[sight.group] for sight in sights}
+        writes = {sight.target_group: _list_writes(found[sight.group]) for sight in sights}
+        writes = {group: positions for group, positions in writes.items() if positions}
+        if not writes:
+            return found
+        try:
+            with closing(PositionTransaction(target, self.flow.id, self._connect)) as transaction:
+                transaction.begin()
+                errors = {group: transaction.append(group, positions) for group, positions in writes.items()}
+                there, held = target.listed(), target.held(writes, stable=False)
+                again = [_with_target(replace(sight, there=there.get(sight.target_group)), held[sight.target_group])
+                         for sight in sights if sight.target_group in writes]  # fmt: skip
+                moved = [
+                    sight.target_group
+                    for sight in again
+                    if _list_writes([_within(move, places) for move in decide_positions(sight)])
+                    != writes[sight.target_group]
+                ]
+                transaction.end(commit=not moved)
+        except SessionLost as lost:
+            raise build_session_error(lost, self.flow.id, self.sides.target.alias) from lost
+        if moved:
+            why = f"group {moved[0]} moved at {self.sides.target.alias} meanwhile: nothing was committed in this round"
+            return {group: [_late(move, why) for move in moves] for group, moves in found.items()}
+        wait_until_settled(target, {group: writes[group].keys() - errors[group].keys() for group in writes})
+        return {
+            sight.group: [_outcome_of(move, errors.get(sight.target_group, {})) for move in found[sight.group]]
+            for sight in sights
+        }
+
+    def _connect(self, address: BrokerAddress | None) -> TransactionWire:
+        return open_connection(self.sides.target, address)
 
     def _look(self, source: GroupOffsets, target: GroupOffsets, only: Collection[str] | None) -> list[GroupObservation]:
         sync = self.flow.sync.groups
@@ -190,7 +250,7 @@ class GroupSyncer:
             two_ways=bool(back),
         )
 
-    def _target_held(self, target: GroupOffsets, sights: list[GroupObservation]) -> dict[str, CommittedOffsets]:
+    def _target_held(self, target: GroupOffsets, sights: Sequence[GroupObservation]) -> dict[str, CommittedOffsets]:
         share = [sight for sight in sights if sight.here.type == "share"]
         others = [sight.target_group for sight in sights if sight.here.type != "share"]
         found = target.held(others)
@@ -313,9 +373,14 @@ def _refused(move: PositionDecision, why: str) -> PositionDecision:
     return replace(defer_commit(move), state="refused", why=why, write=None, obeys=False)
 
 
-def _late(move: PositionDecision) -> PositionDecision:
+def _late(move: PositionDecision, why: str = "") -> PositionDecision:
     """Decided by an inspection that is too old by now."""
-    return replace(defer_commit(move), write=None, obeys=False)
+    late = replace(defer_commit(move), write=None, obeys=False)
+    return replace(late, why=why) if why and move.write is not None else late
+
+
+def _list_writes(found: list[PositionDecision]) -> dict[TopicPartition, CommittedPosition]:
+    return {move.there: move.write for move in found if move.there is not None and move.write is not None}
 
 
 def _within(move: PositionDecision, places: Collection[TopicPartition] | None) -> PositionDecision:
@@ -325,7 +390,7 @@ def _within(move: PositionDecision, places: Collection[TopicPartition] | None) -
 
 
 def _written(target: GroupOffsets, sight: GroupObservation, found: list[PositionDecision]) -> list[PositionDecision]:
-    wanted = {move.there: move.write for move in found if move.there is not None and move.write is not None}
+    wanted = _list_writes(found)
     if not wanted:
         return found
     if sight.here.type == "share":

@@ -80,6 +80,16 @@ class TransactionalProducer:
                 raise SessionLost(Reinspect(f"the target answers {name} to AddPartitionsToTxn"), telling[0])
             self._wait(telling[0], "AddPartitionsToTxn", deadline)
 
+    def add_group(self, group: str) -> int:
+        """TV1: make positions of a group part of the transaction. → NONE, or GROUP_AUTHORIZATION_FAILED, which leaves
+        the transaction as it was. Raises SessionLost, ClusterError."""
+        deadline = time.monotonic() + COORDINATOR_PATIENCE_S
+        while True:
+            error = self._coordinating().add_group(self.transactional_id, self.identity, group)
+            if error in (error_codes.NONE, error_codes.GROUP_AUTHORIZATION_FAILED):
+                return error
+            self._wait(error, "AddOffsetsToTxn", deadline)
+
     def end(self, *, commit: bool) -> None:
         """End the open transaction. Raises SessionLost or ClusterError when it is not known to have ended this way."""
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S

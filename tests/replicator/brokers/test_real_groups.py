@@ -26,6 +26,7 @@ from replicator.sync.groups import GroupKind
 from replicator.sync.sync_kind import SyncClusters
 from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.faults import times
+from tests.replicator.position_order import check_order_of_positions
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, wait_decided, workers
 from topology import compile_path as plan_of
 from topology.naming import Naming
@@ -394,3 +395,8 @@ def test_the_command_line_shows_carries_and_orders(copied, topic_name, tmp_path)
     assert "nothing to order" in run("reset-group", "--yes", code=1)
     with pytest.raises(AssertionError, match="no such group"):
         run("sync", "--group", f"{topic_name}-none")
+
+
+def test_of_all_positions_the_one_that_was_appended_last_counts(copied, topic_name):
+    settings, _, topic = copied
+    check_order_of_positions(settings["cloud"], topic_name, topic)

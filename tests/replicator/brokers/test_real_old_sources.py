@@ -32,6 +32,7 @@ from cutover.live.fence_actions import LiveFences
 from lab import clusters
 from replicator.apply import apply_plan
 from replicator.sync.sync_on_apply import find_sync_differences
+from tests.replicator.position_order import check_order_of_positions
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.replicator.states_scene import until
 from topology.drift import FieldDrift, find_drift
@@ -121,6 +122,10 @@ def test_a_position_in_an_open_transaction_is_not_taken_for_the_one_before(ends,
             assert groups.held([topic])[topic].positions[place].offset == 12
     finally:
         member.close()
+
+
+def test_of_all_positions_the_one_that_was_appended_last_counts(ends, topic):
+    check_order_of_positions(ends["onprem"], topic, topic)
 
 
 def test_rights_that_the_release_does_not_tell_are_no_missing_rights(ends, topic):

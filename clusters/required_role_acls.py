@@ -206,7 +206,8 @@ def _groups(
 ) -> Iterator[RequiredRight]:
     """What following positions of groups needs, if the mode is one of `modes`; reading: without committing any.
 
-    OffsetFetch wants DESCRIBE on the group and its topics, OffsetCommit and AlterShareGroupOffsets READ on both.
+    OffsetFetch wants DESCRIBE on the group and its topics, OffsetCommit and AlterShareGroupOffsets READ on both. In
+    transactions positions are committed with WRITE on the transactional id, too (decision 0092).
     """
     if flow.sync.groups.mode not in modes:
         return
@@ -219,6 +220,8 @@ def _groups(
         yield _topic(flow.source, LEDGER_TOPIC, "READ", "translate positions in topics that came from the target")
     if not reading:
         yield _topic(flow.target, FLOWS_TOPIC, "WRITE", "write down what was carried, and what became of orders")
+        sync_id, why = f"watershed.{flow.id}.groups", "commit positions of groups only where nobody else has"
+        yield RequiredRight(flow.target, "TRANSACTIONAL_ID", sync_id, "LITERAL", "WRITE", why)
     for selector in flow.sync.groups.names.include or (Selector("glob", "*"),):
         literal, beginning = selector.kind == "literal", selector.prefix
         for cluster, operation, why in (

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as WirePartition
+from confluent_kafka.admin import AdminClient
 
 from cli.offsets import offsets
 from clusters.admin import Admin
@@ -23,6 +24,7 @@ from clusters.sync_reports import SyncReport, read_sync_reports
 from clusters.topic_partition import TopicPartition
 from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
 from replicator.sync.groups import GroupKind
+from replicator.sync.position_transaction import PositionTransaction
 from replicator.sync.sync_kind import SyncClusters
 from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.faults import times
@@ -199,6 +201,10 @@ def commit(settings, group: str, topic: str, offset: int) -> None:
     """As an application does that is stopped again: no mark."""
     with Admin(settings) as admin:
         admin.commit_offsets(group, {TopicPartition(topic, 0): offset})
+
+
+def forget(settings, group: str) -> None:
+    AdminClient(settings.librdkafka()).delete_consumer_groups([group])[group].result(60)
 
 
 def at(settings, group: str, topic: str) -> int | None:
@@ -397,6 +403,33 @@ def test_the_command_line_shows_carries_and_orders(copied, topic_name, tmp_path)
         run("sync", "--group", f"{topic_name}-none")
 
 
-def test_of_all_positions_the_one_that_was_appended_last_counts(copied, topic_name):
-    settings, _, topic = copied
-    check_order_of_positions(settings["cloud"], topic_name, topic)
+def test_a_round_that_stands_still_sets_no_group_back(copied, topic_name, monkeypatch):
+    """Decision 0092: a migration commits before the round looks again, or after it, and the round goes on later."""
+    settings, plan, topic = copied
+    check_order_of_positions(settings["cloud"], f"{topic_name}-order", topic)
+    plan = asked(plan, topic_name)
+    commit(settings["onprem"], topic_name, topic, 4)
+    assert kept(settings, plan)[topic_name].state == "carried"
+    commit(settings["onprem"], topic_name, topic, 20)
+    append, end, migrated = PositionTransaction.append, PositionTransaction.end, iter((30, 33))
+
+    def append_late(of: PositionTransaction, *what):
+        done = append(of, *what)
+        commit(settings["cloud"], topic_name, topic, next(migrated))
+        return done
+
+    def end_late(of: PositionTransaction, **how):
+        commit(settings["cloud"], topic_name, topic, next(migrated))
+        end(of, **how)
+
+    with monkeypatch.context() as hooked:
+        hooked.setattr(PositionTransaction, "append", append_late)
+        told = kept(settings, plan)[topic_name]
+    assert (told.state, at(settings["cloud"], topic_name, topic)) == ("waiting", 30)
+    assert f"group {topic_name} moved at cloud meanwhile" in told.why
+    forget(settings["cloud"], topic_name)
+    with monkeypatch.context() as hooked:
+        hooked.setattr(PositionTransaction, "end", end_late)
+        kept(settings, plan)
+    assert at(settings["cloud"], topic_name, topic) == 33
+    assert kept(settings, plan)[topic_name].state == "different"  # nobody's but the migration's

@@ -92,6 +92,11 @@ Send = Callable[[Connection], object]
             *(Api.END_TXN, 5, 40),
             {"transactional_id": "us", "producer_id": 7, "producer_epoch": 2, "committed": True},
         ),
+        (
+            lambda at: at.add_group("us", US, "billing"),
+            *(Api.ADD_OFFSETS_TO_TXN, 4, 40),
+            {"transactional_id": "us", "producer_id": 7, "producer_epoch": 2, "group_id": "billing"},
+        ),
         (lambda at: at.end_transaction("us", US, commit=False, bump=False), Api.END_TXN, 4, 40, {"committed": False}),
         (
             lambda at: at.delete_records("orders", 3, 9, 5_000),

@@ -33,6 +33,14 @@ def parse_duration(text: str) -> int:
     return _amount(text, DURATION_UNITS_MS, "", "a duration such as `30s`, `5m` or `24h`")
 
 
+def parse_nonzero_duration(text: str) -> int:
+    """The same, of what could not be done in `0s`."""
+    duration = parse_duration(text)
+    if duration == 0:
+        raise ValueError("nothing can be done in no time; expected a duration above zero such as `30s`")
+    return duration
+
+
 def parse_retention(text: str) -> int:
     """A duration, or `forever` (FOREVER: longer than any other)."""
     return FOREVER_MS if text == "forever" else parse_duration(text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
+import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -246,15 +246,26 @@ def test_a_token_that_no_header_can_carry_is_not_quoted(
     assert handler.calls == []
 
 
-def test_a_signature_covers_time_and_body(switch: tuple[type[Switch], HttpApplication]) -> None:
+def test_a_signature_covers_time_method_path_and_body(switch: tuple[type[Switch], HttpApplication]) -> None:
+    """As docs/applications.md tells to check it."""
     handler, told = switch
-    signed = replace(told, authentication=HttpAuthentication(hmac=HERE), environ=SECRETS, wall=lambda: 1_700_000_000.4)
+    page = Path(__file__).parents[2] / "docs" / "applications.md"
+    [recipe] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(recipe, names)
+    now = time.time()
+    signed = replace(told, authentication=HttpAuthentication(hmac=HERE), environ=SECRETS, wall=lambda: now)
     signed.tell(order("start"))
-    head, body = handler.heads[-1], handler.calls[-1][2]
-    digest = hmac.new(b"s3cret", b"1700000000." + body.encode(), hashlib.sha256).hexdigest()
-    assert head["x-watershed-timestamp"] == "1700000000"
-    assert head["x-watershed-signature"] == f"v1={digest}"
-    assert head["idempotency-key"] == "shop/r1/all/start"
+    method, path, body = handler.calls[-1]
+    head = {key.title(): value for key, value in handler.heads[-1].items()}
+    assert head["X-Watershed-Timestamp"] == str(int(now))
+    assert head["Idempotency-Key"] == "shop/r1/all/start"
+    genuine = names["genuine"]
+    assert genuine(method, path, head, body.encode(), "s3cret")
+    for other in (("GET", path, body), (method, path.replace("start", "stop"), body), (method, path, body + " ")):
+        assert not genuine(*other[:2], head, other[2].encode(), "s3cret")
+    assert not genuine(method, path, head, body.encode(), "another")
+    assert not genuine(method, path, head | {"X-Watershed-Timestamp": str(int(now) - 1)}, body.encode(), "s3cret")
 
 
 def test_a_certificate_is_shown_to_a_switch_that_asks_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

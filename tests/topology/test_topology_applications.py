@@ -142,6 +142,7 @@ def test_a_file_from_before_there_were_other_ways_keeps_its_hash(tmp_path: Path)
         ("{kubernetes: {namespace: s, workloads: [pod/x], bootstrap: {env: K}}}", "SYN011", "`deployment/NAME`"),
         ("{kubernetes: {namespace: s, workloads: [], bootstrap: {env: K}}}", "SYN010", "at least one workload"),
         ("{command: /bin/sh}", "SYN011", "without a path"),
+        ("{command: switch, timeout: 0s}", "SYN011", "nothing can be done in no time"),
         ("{airflow: {stop: a}}", "SYN012", "`start`"),
         ('{http: "https://x", authentication: {bearer: {env: X}, hmac: {env: X}}}', "SYN009", "exactly one of"),
     ],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from topology.language.scalars import (
-    DURATION_SHAPE,
     HTTP_URL_SHAPE,
     IDENTIFIER_KEYS_SCHEMA,
     IDENTIFIER_SHAPE,
+    NONZERO_DURATION_SHAPE,
     PRINCIPAL_SHAPE,
     SECRET_REF_SHAPE,
     TEXT_SHAPE,
@@ -67,7 +67,8 @@ _AUTHENTICATION = NamedShape(
         {
             "bearer": ShapeKey(SECRET_REF_SHAPE, "A token, sent as `Authorization: Bearer`."),
             "hmac": ShapeKey(
-                SECRET_REF_SHAPE, "The key of the HMAC-SHA256 over timestamp and body, as for hooks (docs/hooks.md)."
+                SECRET_REF_SHAPE,
+                "The key of the HMAC-SHA256 over time, method, path and body (docs/applications.md).",
             ),
             "mtls": ShapeKey(
                 RecordShape(
@@ -153,7 +154,7 @@ _APPLICATION = NamedShape(
             ),
             "kubernetes": ShapeKey(_KUBERNETES, "Workloads of Kubernetes: scaled to 0, patched, scaled back."),
             "timeout": ShapeKey(
-                DURATION_SHAPE,
+                NONZERO_DURATION_SHAPE,
                 "How long one order to stop or to start may take.",
                 "`1m` for http and command, `5m` for kubernetes, `10m` for airflow, `30m` for a person",
             ),

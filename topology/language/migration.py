@@ -11,6 +11,7 @@ from topology.language.scalars import (
     INSTANT_SHAPE,
     NAME_LIST_SHAPE,
     NAME_SHAPE,
+    NONZERO_DURATION_SHAPE,
     PROOF_LEVEL_SHAPE,
     RATE_SHAPE,
     RECORD_COUNT_SHAPE,
@@ -124,7 +125,7 @@ _HOOK = NamedShape(
             ),
             "python": ShapeKey(TEXT_SHAPE, "The name of a registered entry point (group `watershed.hooks`)."),
             "secret": ShapeKey(SECRET_REF_SHAPE, "For `http`: the key of the HMAC-SHA256 signature."),
-            "timeout": ShapeKey(DURATION_SHAPE, "How long its answer may take.", "`1m`"),
+            "timeout": ShapeKey(NONZERO_DURATION_SHAPE, "How long its answer may take.", "`1m`"),
             "on_failure": ShapeKey(
                 build_enum_shape("refuse", "continue"), "What a no, an error or silence means for the step.", "`refuse`"
             ),

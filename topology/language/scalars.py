@@ -245,6 +245,15 @@ RATE_SHAPE = NamedShape(
         examples=["60MiB/s"],
     ),
 )
+NONZERO_DURATION_SHAPE = NamedShape(
+    "duration_above_zero",
+    build_text_shape(
+        "a duration above zero such as `30s`",
+        quantities.parse_nonzero_duration,
+        pattern=r"^(?![0.]* ?[A-Za-z])" + _amount(quantities.DURATION_UNITS_MS),
+        examples=["30s"],
+    ),
+)
 NONZERO_RATE_SHAPE = NamedShape(
     "rate_above_zero",
     build_text_shape(

@@ -27,7 +27,7 @@ from cutover.live.applications.application_adapter import (
     ApplicationState,
 )
 from cutover.live.bounded_http import HttpAnswer, NoHttpAnswer, call_http
-from cutover.live.signed_request import build_signature_headers
+from cutover.live.signed_request import build_request_signature_headers
 from topology.application_controls import HttpAuthentication
 
 _MOST_WORDS = 300  # characters of an application's own words
@@ -69,7 +69,7 @@ class HttpApplication:
         data = None if body is None else json.dumps(body).encode()
         try:
             self._refuse(url)
-            headers, tls = self._prove(data or b"")
+            headers, tls = self._prove(method, url, data or b"")
             headers |= {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})
             answer = call_http(method, url, data, headers, seconds, tls=tls)
         except NoHttpAnswer as silence:
@@ -88,7 +88,7 @@ class HttpApplication:
         if refused is not None:
             raise ApplicationControlFailed(f"application {self.name}: {refused} ({self._at})", transient=False)
 
-    def _prove(self, body: bytes) -> tuple[dict[str, str], ssl.SSLContext | None]:
+    def _prove(self, method: str, url: str, body: bytes) -> tuple[dict[str, str], ssl.SSLContext | None]:
         """Headers and TLS settings by which the switch knows us. Raises ApplicationControlFailed."""
         proof = self.authentication
         if proof is None:
@@ -98,7 +98,8 @@ class HttpApplication:
             if proof.bearer is not None:
                 return {"authorization": f"Bearer {self._require_header(vault.text('bearer', proof.bearer))}"}, None
             if proof.hmac is not None:
-                return build_signature_headers(vault.text("hmac", proof.hmac), body, self.wall()), None
+                secret = vault.text("hmac", proof.hmac)
+                return build_request_signature_headers(secret, method, url, body, self.wall()), None
             assert proof.certificate is not None
             assert proof.key is not None
             tls = ssl.create_default_context(cafile=None if proof.ca is None else vault.path("mtls.ca", proof.ca))

@@ -323,7 +323,7 @@ def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
         if right not in derive_required_rights(without, "worker")
         and right.name != OFFSETS_TOPIC  # missed below Kafka 2.5 only
     ]
-    assert {right.resource for right in needed} == {"GROUP", "TOPIC"}
+    assert {right.resource for right in needed} == {"GROUP", "TOPIC", "TRANSACTIONAL_ID"}
     with GroupOffsets(guarded.admin["onprem"]) as groups:
         assert groups.commit(topic_name, {TopicPartition(topic_name, 0): CommittedPosition(0)}) == {}
     everything = derive_required_rights(plan, "worker")

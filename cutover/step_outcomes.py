@@ -57,8 +57,12 @@ class StepOutcomes(dict[str, JsonObject]):
         return found
 
     def find_former(self, application: str) -> JsonObject:
-        """What an order to start needs to know of the time before the run (`ObservedApplication.former`)."""
-        found: JsonObject = self._preflight.get("former", {}).get(application, {})
+        """What an order to start needs to know of the time before the run (`ObservedApplication.former`); of a failover
+        whose preflight could not read the application, of the time before it was told to stop."""
+        known = (self._preflight, self.get("stop_at_source", {}))
+        found: JsonObject = next(
+            (each["former"][application] for each in known if application in each.get("former", ())), {}
+        )
         return found
 
     def find_group(self, group: str) -> GroupAtStart:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     ApplicationRole,
     JsonObject,
+    ReadApplication,
     ReadRecords,
     ReadRights,
     ReportMessage,
@@ -16,7 +18,9 @@ from cutover.actions import (
 from cutover.application_steps import require_stopped, tell_to_stop
 from cutover.errors import Refused
 from cutover.failover.loss_steps import list_application_names
+from cutover.failover.source_assessment import DOES_NOT_ANSWER
 from cutover.observations import (
+    ObservedApplication,
     ObservedRecords,
     ObservedRights,
     SealedEvidence,
@@ -53,6 +57,11 @@ def stop_applications_at_source(context: RunContext, outcome: JsonObject) -> Act
     roles: list[tuple[str, ApplicationRole]] = [(name, "producer") for name in context.producers]
     roles += [(name, "consumer") for name in context.groups]
     for name, role in roles:
+        if context.outcomes.applications.get(name, "").startswith(DOES_NOT_ANSWER):
+            with suppress(Refused):  # it may answer by now, and its replicas are known only before it is stopped
+                seen = yield from perform_action(ReadApplication(name, role), ObservedApplication, policy)
+                if any(seen.former.get("replicas", {}).values()):
+                    outcome.setdefault("former", {})[name] = seen.former
         try:
             seen = yield from tell_to_stop(name, role, "source", policy)
         except Refused as why:

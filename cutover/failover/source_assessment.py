@@ -8,6 +8,7 @@ that `include_write: on_failover` holds back, and the journal itself.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from cutover import producer_steps
 from cutover.actions import (
@@ -41,6 +42,8 @@ from cutover.observations import (
 )
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, read_target_logs
+
+DOES_NOT_ANSWER: Final = "does not answer"  # how the state of an application begins that preflight could not read
 
 
 def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -109,7 +112,7 @@ def _applications(context: RunContext, outcome: JsonObject, problems: list[str])
             where = "`topology failover` in a terminal"
             yield from assess_application(context, name, role, outcome, problems, where, policy)
         except Refused as why:
-            outcome["applications"][name] = f"does not answer: {why}"
+            outcome["applications"][name] = f"{DOES_NOT_ANSWER}: {why}"
 
 
 def assess_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

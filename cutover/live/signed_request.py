@@ -16,8 +16,8 @@ def build_signature_headers(secret: str, body: bytes, seconds: float) -> dict[st
 
 
 def build_request_signature_headers(secret: str, method: str, url: str, body: bytes, seconds: float) -> dict[str, str]:
-    """`v2=` and the same over timestamp, method, path with query, a line feed behind each, and the body: an order to stop
-    is none to start, and one for an application is none for another with the same key."""
+    """`v2=` and the same over timestamp, method, path with query, a line feed behind each, and the body: an order to
+    stop is none to start, and one for an application is none for another with the same key."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     stamp = str(int(seconds))

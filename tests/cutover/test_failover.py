@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from clusters.topic_partition import TopicPartition
-from cutover.actions import ReadLastSeenSource, StopApplication
+from cutover.actions import ReadApplication, ReadLastSeenSource, StartApplication, StopApplication
 from cutover.driver import RunDriver, approve_all
 from cutover.errors import Locked, NotSupported
 from cutover.failover.failover_plan import join_waves
 from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource
+from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource, ObservedApplication
 from cutover.run_abandonment import abandon_run
 from cutover.step_runner import RunResult
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failover
@@ -219,6 +219,24 @@ def test_applications_that_do_not_answer_are_noted_and_started() -> None:
     result = a_failover(world, log, policy=ACCEPTING).run()
     assert_promoted(world, log, result)
     assert set(outcome(log, "stop_at_source")["silent"]) == {GROUP, PRODUCER}
+
+
+def test_what_preflight_could_not_read_is_read_before_the_application_is_stopped() -> None:
+    """Kubernetes did not answer for a moment. Behind the stop nobody could tell how many replicas there were."""
+    world, log, former, given = a_dead_source(), FakeLog(), {"replicas": {"deployment/x": 3}}, []
+    answers: list[Any] = [ActionFailed(0, "the API server answered 503", transient=False)]
+
+    def read(action: Any) -> Any:
+        if isinstance(action, ReadApplication) and action.name == PRODUCER and action.told is None:
+            return answers.pop() if answers else ObservedApplication(0, PRODUCER, "running", None, former=former)
+        if isinstance(action, StartApplication) and action.name == PRODUCER:
+            given.append(action.former)
+        return None
+
+    world.hook = read
+    assert_promoted(world, log, a_failover(world, log, policy=ACCEPTING).run())
+    assert outcome(log, "stop_at_source")["former"] == {PRODUCER: former}
+    assert given[0] == given[-1] == former
 
 
 def test_rights_that_were_held_back_are_given_before_producers_start() -> None:

@@ -140,6 +140,20 @@ def test_what_was_at_nothing_before_starts_with_one(api: ApiServer) -> None:
     assert api.replicas("deployment/checkout") == 1
 
 
+def test_replicas_that_nobody_read_are_not_guessed(api: ApiServer) -> None:
+    """They stay as they are; where they are 0, a person says how many."""
+    told = applications(api)
+    told.tell(order("stop", "onprem"))
+    with pytest.raises(ApplicationControlFailed, match="could not read how many it had before") as failed:
+        told.tell(order("start", "cloud"))
+    assert not failed.value.transient
+    assert (api.replicas("deployment/checkout"), api.variable("deployment/checkout", "KAFKA")) == (0, "c1:9092")
+    api.workloads["deployment/checkout"]["spec"]["replicas"] = 5
+    api.reconcile()
+    assert told.tell(order("start", "cloud")).state == "running"
+    assert api.replicas("deployment/checkout") == 5
+
+
 @pytest.mark.parametrize(
     ("path", "answer", "words", "transient"),
     [

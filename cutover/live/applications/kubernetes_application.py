@@ -108,7 +108,7 @@ class KubernetesApplication:
             wanted = dict.fromkeys(self.control.workloads, 0)
         else:
             self._point_to(order, found)
-            wanted = self._find_replicas(order)
+            wanted = self._find_replicas(order, found)
         for each in found:
             if each.replicas != wanted[each.workload]:
                 self._scale(each.workload, wanted[each.workload])
@@ -120,9 +120,20 @@ class KubernetesApplication:
 
     # -- starting -----------------------------------------------------------------------------------------------
 
-    def _find_replicas(self, order: ApplicationOrder) -> dict[str, int]:
-        """As when the run began; where everything was at 0 then, or nobody knows, 1 each."""
-        known: Mapping[str, int] = order.former.get("replicas", {})
+    def _find_replicas(self, order: ApplicationOrder, found: Sequence[WorkloadStatus]) -> dict[str, int]:
+        """As when the run began; where everything was at 0 then, 1 each. Where the run could not read them, as they are
+        now. Raises ApplicationControlFailed where that is 0."""
+        known: Mapping[str, int] | None = order.former.get("replicas")
+        if known is None:
+            now = {each.workload: each.replicas for each in found}
+            if any(now.values()):
+                return now
+            raise ApplicationControlFailed(
+                f"application {self.name} has 0 replicas, and this run could not read how many it had before: scale "
+                f"{', '.join(self.control.workloads)} in namespace {self.control.namespace} to what is right, then run "
+                "again with --resume",
+                transient=False,
+            )
         had = {workload: int(known.get(workload, 0)) for workload in self.control.workloads}
         return had if any(had.values()) else dict.fromkeys(had, 1)
 

@@ -19,7 +19,7 @@ from cli.offsets import offsets
 from clusters.admin import Admin
 from clusters.control_records import read_control_log
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.group_offsets import GroupOffsets
+from clusters.group_offsets import CommittedPosition, GroupOffsets
 from clusters.sync_reports import SyncReport, read_sync_reports
 from clusters.topic_partition import TopicPartition
 from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
@@ -413,13 +413,17 @@ def test_a_round_that_stands_still_sets_no_group_back(copied, topic_name, monkey
     commit(settings["onprem"], topic_name, topic, 20)
     append, end, migrated = PositionTransaction.append, PositionTransaction.end, iter((30, 33))
 
+    def migrate() -> None:
+        with GroupOffsets(settings["cloud"]) as groups:
+            assert groups.commit(topic_name, {TopicPartition(topic, 0): CommittedPosition(next(migrated))}) == {}
+
     def append_late(of: PositionTransaction, *what):
         done = append(of, *what)
-        commit(settings["cloud"], topic_name, topic, next(migrated))
+        migrate()
         return done
 
     def end_late(of: PositionTransaction, **how):
-        commit(settings["cloud"], topic_name, topic, next(migrated))
+        migrate()
         end(of, **how)
 
     with monkeypatch.context() as hooked:

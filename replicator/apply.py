@@ -25,6 +25,7 @@ from clusters.wire.connection import open_connection
 from replicator.apply_fleets import build_fleet_record
 from replicator.apply_neighbours import adapt_to_neighbours
 from replicator.apply_refusals import (
+    CannotApply,
     combine_with_probes,
     keep_delivery,
     keep_guarantee,
@@ -139,6 +140,12 @@ def _apply_fleet(
     record = build_fleet_record(plan, target.alias, before)
     if record != before:
         write_fleet(writer, record)
+        if read_fleets(target).get(record.key) != record:
+            raise CannotApply(
+                f"the record of fleet {plan.topology} at {target.alias} is another one than was just written: an order "
+                "to the fleet, or another `apply`, came at the same time. Look at `topology fleet status`, and apply "
+                "again"
+            )
         changed(AppliedChange(target.alias, "updated fleet" if before else "wrote fleet", plan.topology))
 
 

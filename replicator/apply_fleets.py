@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from clusters.fleet import FleetRecord
+from clusters.fleet import FleetRecord, build_fleet_key
+from topology.drift import FieldDrift
 from topology.plan import Plan, PlanCluster, PlanFlow, WorkerPlacement
 
 
@@ -34,6 +35,30 @@ def build_fleet_record(plan: Plan, target: str, before: FleetRecord | None) -> F
         clusters,
         record.superseded,
     )
+
+
+def find_fleet_changes(plan: Plan, fleets: Mapping[str, FleetRecord]) -> list[FieldDrift]:
+    """What applying changes in the records of fleets. fleets: those of all targets, by key (`read_fleets`)."""
+    found: list[FieldDrift] = []
+    for target in sorted({flow.target for flow in plan.flows}):
+        before = fleets.get(build_fleet_key(plan.topology, target))
+        record = build_fleet_record(plan, target, before)
+        if record != before:
+            live, wanted = _describe_fleet(before), _describe_fleet(record)
+            found += [
+                FieldDrift(target, "fleet", plan.topology, name, live.get(name), text)
+                for name, text in wanted.items()
+                if live.get(name) != text
+            ]
+    return found
+
+
+def _describe_fleet(record: FleetRecord | None) -> dict[str, str]:
+    """What applying may change, for people."""
+    if record is None:
+        return {}
+    told = {name: str(record.to_json()[name]) for name in ("state", "workers", "engine", "placement")}
+    return told | {"clusters": ", ".join(record.clusters), "plan": record.plan_hash}
 
 
 def list_fleet_clusters(plan: Plan, target: str) -> dict[str, PlanCluster]:

@@ -49,8 +49,9 @@ _HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FieldDrift:
-    """One field of one thing on one cluster. kind is `control topic`, `topic` or `flow`; live None: it is not there.
-    applied: `topology apply` would change it; the others are only reported. why explains what is not safe."""
+    """One field of one thing on one cluster. kind is `control topic`, `topic`, `flow`, `fleet`, or what is synced; live
+    None: it is not there. applied: `topology apply` would change it; the others are only reported. why explains what is
+    not safe."""
 
     cluster: str
     kind: str

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters import control_topics
+from clusters.fleet import read_fleets
 from clusters.inventory_scan import scan_cluster
 from clusters.missing_rights import find_missing_role_rights
 from clusters.required_role_acls import AccountRole
@@ -19,6 +20,7 @@ from clusters.settings import ConnectionSettings, SettingsLookup
 from cutover.journal.topology_journal import read_journal_chain
 from cutover.operations.moved_applications import describe_moved_applications
 from cutover.run_claim import find_started_waves
+from replicator.apply_fleets import find_fleet_changes
 from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
 from replicator.sync.sync_on_apply import find_sync_differences
 from topology.cluster_capabilities import ClusterCapabilities
@@ -103,7 +105,10 @@ def review_plan(
     for record in probed:
         inventory = inventory.with_probe(record)
     result = lint_path(path, inventory, configuration)
-    found = find_drift(plan, inventory, _OWN_TOPICS) + find_sync_differences(plan, connect)
+    targets = sorted({flow.target for flow in plan.flows})
+    fleets = {key: each for alias in targets for key, each in read_fleets(connect(alias)).items()}
+    found = find_drift(plan, inventory, _OWN_TOPICS) + find_fleet_changes(plan, fleets)
+    found += find_sync_differences(plan, connect)
     offsets = plan_offset_modes(plan, connect)
     topology = load_topology(path).topology
     missing = list(find_unsupported_settings(topology)) if topology is not None else []

@@ -11,7 +11,7 @@ from clusters.allowed_references import ALLOW_BROKERS
 from clusters.errors import ClusterError, SecretMissing
 from clusters.fleet import FleetRecord
 from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.apply_fleets import build_fleet_record
+from replicator.apply_fleets import build_fleet_record, find_fleet_changes
 from replicator.worker import applied_clusters
 from replicator.worker.applied_clusters import AppliedClusters, list_login_hosts
 from topology.plan import Plan, PlanCluster, PlanFlow, PlanRegistry, PlanSecurity, seal_plan
@@ -162,6 +162,23 @@ def plan_of(workers: int = 1, **more: object) -> Plan:
     topics = TopicSelection((Selector("literal", "t"),))
     flow = PlanFlow("a-to-b", "a", "b", topics, workers=workers, engine="process", **more)  # type: ignore[arg-type]
     return seal_plan(Plan("shop", (OPEN, TARGET), (flow,)))
+
+
+def test_a_plan_shows_what_applying_writes_of_fleets() -> None:
+    plan = plan_of(2)
+    first = build_fleet_record(plan, "b", None)
+    told = {each.field: (each.live, each.wanted) for each in find_fleet_changes(plan, {})}
+    assert told["workers"] == (None, "2")
+    assert told["clusters"] == (None, "a, b")
+    ordered = replace(first, workers=5, state="stopped")
+    assert find_fleet_changes(plan, {first.key: first}) == find_fleet_changes(plan, {first.key: ordered}) == []
+    changed = plan_of(3, placement="task")
+    told = {each.field: (each.live, each.wanted) for each in find_fleet_changes(changed, {first.key: ordered})}
+    assert told == {
+        "workers": ("5", "3"),
+        "placement": ("embedded", "task"),
+        "plan": (first.plan_hash, changed.hash),
+    }
 
 
 def test_applying_keeps_what_was_ordered_unless_the_file_asks_for_another_number() -> None:

@@ -60,10 +60,12 @@ class PositionTransaction:
     def __init__(self, target: GroupOffsets, flow: str, connect: TransactionConnect) -> None:
         self._target = target
         self._producer = TransactionalProducer(build_group_sync_id(flow), connect, bump=False, timeout_ms=_TIMEOUT_MS)
+        self._has_begun = False
 
     def begin(self) -> None:
         """When it returns, no transaction of the flow's group sync is open, and all before us can end none."""
         self._producer.begin()
+        self._has_begun = False
 
     def append(self, group: str, positions: Mapping[TopicPartition, CommittedPosition]) -> dict[TopicPartition, str]:
         """Gives the positions their place in the group's log. They do not count yet. → why not, by partition.
@@ -74,6 +76,7 @@ class PositionTransaction:
         code = self._producer.add_group(group)
         if code != error_codes.NONE:
             return dict.fromkeys(positions, self._refusal(code))
+        self._has_begun = True
         until = time.monotonic() + COORDINATOR_WAIT_S
         while True:
             codes = self._append_now(group, positions)
@@ -89,7 +92,9 @@ class PositionTransaction:
 
     def end(self, *, commit: bool) -> None:
         """The positions count from now on, or never."""
-        self._producer.end(commit=commit)
+        if self._has_begun:  # a transaction without any group is none to its coordinator
+            self._producer.end(commit=commit)
+            self._has_begun = False
 
     def close(self) -> None:
         """Closes the connection to the transaction's coordinator."""

@@ -34,6 +34,7 @@ class OffsetsBroker:
     log: list[Appended] = field(default_factory=list)
     ended: dict[int, bool] = field(default_factory=dict)  # epoch → committed
     alive: bool = False
+    may_commit: bool = True  # READ on the group
     epoch: int = 0
     open: bool = False
     before: Callable[[str], None] = lambda name: None
@@ -126,6 +127,8 @@ class OffsetsBroker:
 
     def add_group(self, transactional_id, producer, group):
         self.before("add_group")
+        if not self.may_commit:
+            return error_codes.GROUP_AUTHORIZATION_FAILED
         if producer.epoch != self.epoch:
             return error_codes.PRODUCER_FENCED
         self.open = True

@@ -207,6 +207,15 @@ def test_a_group_that_moved_or_came_alive_meanwhile_leaves_all_of_the_round_for_
         assert carry(broker)[0].state == ("different" if event == "put" else "carried")
 
 
+def test_a_group_that_may_not_be_committed_for_is_refused_by_name(carry):
+    broker = held_broker(True)
+    broker.may_commit = False
+    [move] = carry(broker)
+    assert (move.state, move.write) == ("refused", None)
+    assert move.why == "cluster b refused a commit (GROUP_AUTHORIZATION_FAILED)"
+    assert broker.current().positions[PLACE].offset == BEFORE
+
+
 def test_a_round_of_another_worker_fences_this_one(carry):
     broker, done = held_broker(True), []
 

@@ -204,7 +204,8 @@ def commit(settings, group: str, topic: str, offset: int) -> None:
 
 
 def forget(settings, group: str) -> None:
-    AdminClient(settings.librdkafka()).delete_consumer_groups([group])[group].result(60)
+    client = AdminClient(settings.librdkafka())  # it has to live until the answer is there
+    client.delete_consumer_groups([group])[group].result(60)
 
 
 def at(settings, group: str, topic: str) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self
@@ -125,15 +125,29 @@ class GroupOffsets:
         """Every group that is shown to this user, by id."""
         found: dict[str, ListedGroup] = {}
         for node in sorted(self._brokers):
-            inquiry = self._to(node)
-            answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
-            inquiry.check(int(answer.error_code), "listing groups")
-            states = _read_states(inquiry, answer)
-            for each in answer.groups:
-                kind = str(getattr(each, "group_type", "") or "classic").lower()
-                state = states.get(str(each.group_id), "")
-                if state != "Dead":
-                    found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
+            found |= self._listed_at(node, None)
+        return found
+
+    def find_listed(self, groups: Iterable[str]) -> dict[str, ListedGroup]:
+        """These groups by id, as the brokers list them that are known as their coordinators. One that moves to another
+        coordinator now is left out, as is one that does not exist."""
+        found: dict[str, ListedGroup] = {}
+        for node, ids in self._by_coordinator(groups, {}):
+            found |= self._listed_at(node, frozenset(ids))
+        return found
+
+    def _listed_at(self, node: int, only: Collection[str] | None) -> dict[str, ListedGroup]:
+        found: dict[str, ListedGroup] = {}
+        inquiry = self._to(node)
+        answer = inquiry.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
+        inquiry.check(int(answer.error_code), "listing groups")
+        groups = [each for each in answer.groups if only is None or str(each.group_id) in only]
+        states = _read_states(inquiry, groups)
+        for each in groups:
+            kind = str(getattr(each, "group_type", "") or "classic").lower()
+            state = states.get(str(each.group_id), "")
+            if state != "Dead":
+                found[str(each.group_id)] = ListedGroup(str(each.group_id), state, kind, str(each.protocol_type))
         return found
 
     def held(self, groups: Iterable[str], *, stable: bool = True) -> dict[str, CommittedOffsets]:
@@ -459,11 +473,11 @@ class GroupOffsets:
         return self._pool.get(self._brokers[node])
 
 
-def _read_states(inquiry: Connection, listed: Any) -> dict[str, str]:
-    """Group → state. Listings tell it since Kafka 2.6 (KIP-518); older brokers are asked to describe their groups."""
-    ids = [str(each.group_id) for each in listed.groups]
-    if all(hasattr(each, "group_state") for each in listed.groups):
-        return dict(zip(ids, (str(each.group_state) for each in listed.groups), strict=True))
+def _read_states(inquiry: Connection, listed: list[Any]) -> dict[str, str]:
+    """Group → state. Listings tell it since Kafka 2.6 (KIP-518); older brokers are asked to describe these groups."""
+    ids = [str(each.group_id) for each in listed]
+    if all(hasattr(each, "group_state") for each in listed):
+        return dict(zip(ids, (str(each.group_state) for each in listed), strict=True))
     return {group: state for group, (state, _members) in admin_reads.read_group_states(inquiry, ids).items()}
 
 

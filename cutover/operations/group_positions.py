@@ -59,7 +59,7 @@ def read_group_scene(plan: Plan, connect: SettingsLookup, flow_id: str, wanted: 
     """wanted: these groups only, as the source calls them, also where `sync.groups` does not select them. Raises
     ClusterError, NotInPlan; OperationRefused for a group that is not there."""
     flow = plan.flow(flow_id)
-    syncer = GroupSyncer(flow, SyncClusters(connect(flow.source), connect(flow.target)), frozenset(wanted))
+    syncer = GroupSyncer(flow, SyncClusters(connect(flow.source), connect(flow.target)), frozenset(wanted), retries=1)
     sights = syncer.observe(tuple(wanted) or None)
     missing = sorted(set(wanted) - {sight.group for sight in sights})
     if missing:

@@ -12,8 +12,9 @@ from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOff
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
 from clusters.wire.transaction_requests import TransactionWire
-from replicator.copy.transactions.produce_answers import SessionLost
+from replicator.copy.transactions.produce_answers import SessionLost, is_fenced
 from replicator.ledger.ledger_follower import LedgerFollower
+from replicator.partition_states import Halt
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions, close_group_reset
 from replicator.sync.group_decisions import (
@@ -25,27 +26,35 @@ from replicator.sync.group_decisions import (
     defer_commit,
 )
 from replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
-from replicator.sync.position_transaction import PositionTransaction, build_session_error, wait_until_settled
+from replicator.sync.position_transaction import PositionTransaction, wait_until_settled
 from replicator.sync.sync_kind import SyncClusters
 from topology.kafka_streams import find_streams_topics, is_streams_internal_topic
 from topology.plan import PlanFlow
 from topology.sync_settings import GroupSync, is_tool_group
 
-_AT_ONCE = 50  # groups between the last inspection of the target and the commit
-# Where positions are not committed in transactions (share groups, servers without them): a worker that stood still
-# between that inspection and the commit (a zombie) must not set back a group that moved meanwhile.
+_AT_ONCE = 50  # groups between an inspection of the target and the commit, at most
+# A worker that stood still between its last look and the commit (a zombie) must not set back a group that moved
+# meanwhile. Where brokers keep positions in the order of their appends this is so at any age; but share groups have no
+# transactions, and not every server has them, or keeps them in Kafka's order.
 _FRESH_S = 5.0
+# After so long no more groups are added to a transaction: at some 100 ms a request 50 of them would take longer than it
+# may be open, and consumers that begin at the target wait for its end.
+_APPENDING_S = 3.0
+_APART_S = 1.0  # before what another worker has fenced is tried again: its transaction has ended by then
 _TOPICS_S = 60.0
 
 
 @dataclass(slots=True)
 class GroupSyncer:
     """Not thread-safe. Follows the ledger and `watershed.flows` from one inspection to the next. named: groups at the
-    source that count as selected, whatever the file says."""
+    source that count as selected, whatever the file says. retries: how often `carry` tries again what another worker of
+    the flow has fenced; a worker has its next round for that."""
 
     flow: PlanFlow
     sides: SyncClusters
     named: frozenset[str] = frozenset()
+    retries: int = 0
+    _retries_left: int = field(init=False, default=0)
     _ledger: LedgerFollower = field(init=False)
     _here: FlowsFollower = field(init=False)
     _there: FlowsFollower = field(init=False)
@@ -72,9 +81,12 @@ class GroupSyncer:
         decided_positions = [sight for sight in sights if sight.decided_positions and not sight.refusal]
         if not writing and not decided_positions:
             return found
+        self._retries_left = self.retries
         with GroupOffsets(self.sides.target) as target:
-            for start in range(0, len(writing), _AT_ONCE):
-                found |= self._commit(target, writing[start : start + _AT_ONCE], places)
+            while writing:
+                done = self._commit(target, writing[:_AT_ONCE], places)
+                found |= done
+                writing = [sight for sight in writing if sight.group not in done]
         for sight in decided_positions:
             self._close(sight, found[sight.group])
         return found
@@ -82,8 +94,10 @@ class GroupSyncer:
     def _commit(
         self, target: GroupOffsets, some: Sequence[GroupObservation], places: Collection[TopicPartition] | None
     ) -> dict[str, list[PositionDecision]]:
-        """Look at the target once more, and commit what may still be. Groups without transactions are refused by their
-        coordinator while they live, and between our look and our commit lie milliseconds: see `_FRESH_S`."""
+        """Look at the target once more, and commit what may still be. Groups that it has not got to are not in the
+        answer. Groups without transactions are refused by their coordinator while they live, and between our look and
+        our commit lie milliseconds: see `_FRESH_S`. The empty id has none, too: brokers take it in plain commits only.
+        """
         observed_at = time.monotonic()
         fresh = self._target_held(target, some)
         now = [_with_target(sight, fresh[sight.target_group]) for sight in some]
@@ -96,7 +110,7 @@ class GroupSyncer:
             if sight.refusal:
                 held = next(each for each in some if each.group == sight.group)
                 found[sight.group] = [_refused(move, sight.refusal) for move in decide_positions(held)]
-            elif transactions and sight.here.type != "share":
+            elif transactions and sight.here.type != "share" and sight.target_group:
                 conditional.append(sight)
             elif time.monotonic() - observed_at > _FRESH_S:
                 found[sight.group] = [_late(move) for move in decided[sight.group]]
@@ -111,36 +125,77 @@ class GroupSyncer:
         decided: Mapping[str, list[PositionDecision]],
         places: Collection[TopicPartition] | None,
     ) -> dict[str, list[PositionDecision]]:
-        """All of them, or none where one of the groups has moved or come alive meanwhile (`position_transaction`)."""
-        found = {sight.group: decided[sight.group] for sight in sights}
-        writes = {sight.target_group: _list_writes(found[sight.group]) for sight in sights}
-        writes = {group: positions for group, positions in writes.items() if positions}
-        if not writes:
+        """Of those that one transaction has time for: all, or none where one of the groups has moved or come alive
+        meanwhile (`position_transaction`)."""
+        found = {sight.group: decided[sight.group] for sight in sights if not _list_writes(decided[sight.group])}
+        writing = [sight for sight in sights if sight.group not in found]
+        if not writing:
             return found
+        transaction = PositionTransaction(target, self.flow.id, self._connect)
         try:
-            with closing(PositionTransaction(target, self.flow.id, self._connect)) as transaction:
-                transaction.begin()
-                errors = {group: transaction.append(group, positions) for group, positions in writes.items()}
-                there, held = target.listed(), target.held(writes, stable=False)
-                again = [_with_target(replace(sight, there=there.get(sight.target_group)), held[sight.target_group])
-                         for sight in sights if sight.target_group in writes]  # fmt: skip
-                moved = [
-                    sight.target_group
-                    for sight in again
-                    if _list_writes([_within(move, places) for move in decide_positions(sight)])
-                    != writes[sight.target_group]
-                ]
-                transaction.end(commit=not moved)
+            with closing(transaction):
+                return found | self._transact(transaction, target, writing, decided, places)
         except SessionLost as lost:
-            raise build_session_error(lost, self.flow.id, self.sides.target.alias) from lost
-        if moved:
-            why = f"group {moved[0]} moved at {self.sides.target.alias} meanwhile: nothing was committed in this round"
-            return {group: [_late(move, why) for move in moves] for group, moves in found.items()}
-        wait_until_settled(target, {group: writes[group].keys() - errors[group].keys() for group in writes})
-        return {
-            sight.group: [_outcome_of(move, errors.get(sight.target_group, {})) for move in found[sight.group]]
+            if self._retries_left and is_fenced(lost):
+                self._retries_left -= 1
+                time.sleep(_APART_S)
+                return found
+            refuse = _refused if isinstance(lost.trouble, Halt) else _late
+            why = transaction.explain(lost)
+            return found | {
+                sight.group: [move if move.write is None else refuse(move, why) for move in decided[sight.group]]
+                for sight in writing
+            }
+
+    def _transact(
+        self,
+        transaction: PositionTransaction,
+        target: GroupOffsets,
+        sights: Sequence[GroupObservation],
+        decided: Mapping[str, list[PositionDecision]],
+        places: Collection[TopicPartition] | None,
+    ) -> dict[str, list[PositionDecision]]:
+        """Raises SessionLost. What raises leaves the transaction to `close`."""
+        writes = {sight.target_group: _list_writes(decided[sight.group]) for sight in sights}
+        transaction.begin()
+        unsettled = wait_until_settled(target, writes, committed=False)
+        until = time.monotonic() + _APPENDING_S
+        errors: dict[str, dict[TopicPartition, str]] = {}
+        for group, positions in writes.items():
+            if group not in unsettled:
+                errors[group] = transaction.append(group, positions)
+            if time.monotonic() > until:
+                break
+        appended = {group: writes[group].keys() - refused.keys() for group, refused in errors.items()}
+        appended = {group: those for group, those in appended.items() if those}
+        looked_at = time.monotonic()
+        held = target.held(appended, stable=False)
+        there = target.find_listed(appended)  # last: brokers take what is in a transaction for a live group, too
+        moved = [
+            sight.target_group
             for sight in sights
-        }
+            if sight.target_group in appended
+            and (
+                sight.target_group not in there  # the append made it, so its coordinator is moving
+                or _list_writes(_decide_again(sight, there[sight.target_group], held[sight.target_group], places))
+                != writes[sight.target_group]
+            )
+        ]
+        commits = not moved and time.monotonic() - looked_at <= _FRESH_S
+        transaction.end(commit=commits)
+        wait_until_settled(target, appended, committed=commits)
+        why = f"group {moved[0]} moved at {self.sides.target.alias} meanwhile" if moved else "the look was too old"
+        why += ": nothing was committed in this round"
+        open_why = "the target's commit is part of a transaction that is still open"
+        found: dict[str, list[PositionDecision]] = {}
+        for sight in sights:
+            moves, group = decided[sight.group], sight.target_group
+            if group in unsettled:
+                found[sight.group] = [_late(move, open_why) for move in moves]
+            elif group in errors:
+                outcomes = [_outcome_of(move, errors[group]) for move in moves]
+                found[sight.group] = outcomes if commits else [_late(move, why) for move in outcomes]
+        return found
 
     def _connect(self, address: BrokerAddress | None) -> TransactionWire:
         return open_connection(self.sides.target, address)
@@ -366,6 +421,12 @@ def _as_marked(held: CommittedOffsets, carried: Sequence[SyncedPositions], path:
 def _with_target(sight: GroupObservation, target: CommittedOffsets) -> GroupObservation:
     sight = replace(sight, target=target)
     return replace(sight, refusal=target.error) if target.error and not sight.refusal else sight
+
+
+def _decide_again(
+    sight: GroupObservation, there: ListedGroup, held: CommittedOffsets, places: Collection[TopicPartition] | None
+) -> list[PositionDecision]:
+    return [_within(move, places) for move in decide_positions(_with_target(replace(sight, there=there), held))]
 
 
 def _refused(move: PositionDecision, why: str) -> PositionDecision:

@@ -47,7 +47,7 @@ class GroupKind:
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Commit the offsets that are named in the differences."""
         wanted = {(each.name, each.field): each for each in differences}
-        watch = GroupSyncer(flow, sides)
+        watch = GroupSyncer(flow, sides, retries=1)
         sights = [each for each in watch.observe() if any(name == each.target_group for name, _ in wanted)]
         errors: dict[tuple[str, str], str | None] = {}
         places = {

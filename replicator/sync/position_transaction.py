@@ -18,31 +18,27 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from clusters.errors import ClusterError, RequestRefused, Unauthorised
+from clusters.errors import ClusterError, RequestRefused
 from clusters.group_offsets import COORDINATOR_WAIT_S, CommittedPosition, GroupOffsets
 from clusters.topic_partition import TopicPartition
 from clusters.wire import error_codes
 from clusters.wire.versions import Api
-from replicator.copy.transactions.produce_answers import SessionLost, raise_for_session
+from replicator.copy.transactions.produce_answers import SessionLost, is_fenced, raise_for_session
 from replicator.copy.transactions.transactional_producer import TransactionalProducer, TransactionConnect
-from replicator.partition_states import Halt, Reinspect
+from replicator.partition_states import Reinspect
 
 # A consumer that begins at the target waits at most so long, and until its coordinator looks for such transactions
 # (10 s), if a worker dies between append and end. Some 10 ms lie between them.
 _TIMEOUT_MS: Final = 15_000
 _SETTLED_S: Final = 10.0  # for the markers of a transaction that has ended to reach the groups' coordinators
 _PAUSE_S: Final = 0.02
-# They concern one position, and leave the transaction as it is.
-_OF_A_POSITION: Final = frozenset(
-    {
-        error_codes.UNKNOWN_TOPIC_OR_PARTITION,
-        error_codes.OFFSET_METADATA_TOO_LARGE,
-        error_codes.INVALID_COMMIT_OFFSET_SIZE,
-        error_codes.TOPIC_AUTHORIZATION_FAILED,
-        error_codes.GROUP_AUTHORIZATION_FAILED,
-    }
+# Answers to TxnOffsetCommit that are about the transaction. All others are about the group or one position, and leave
+# the transaction as it is: one group must not stop the others.
+_OF_THE_TRANSACTION: Final = frozenset(
+    {error_codes.INVALID_TXN_STATE, error_codes.CONCURRENT_TRANSACTIONS, error_codes.TRANSACTION_ABORTABLE}
 )
 
 
@@ -61,11 +57,14 @@ class PositionTransaction:
         self._target = target
         self._producer = TransactionalProducer(build_group_sync_id(flow), connect, bump=False, timeout_ms=_TIMEOUT_MS)
         self._has_begun = False
+        self._is_committing = False
+        self._begun_at = time.monotonic()
 
     def begin(self) -> None:
         """When it returns, no transaction of the flow's group sync is open, and all before us can end none."""
         self._producer.begin()
-        self._has_begun = False
+        self._has_begun = self._is_committing = False
+        self._begun_at = time.monotonic()
 
     def append(self, group: str, positions: Mapping[TopicPartition, CommittedPosition]) -> dict[TopicPartition, str]:
         """Gives the positions their place in the group's log. They do not count yet. → why not, by partition.
@@ -77,15 +76,13 @@ class PositionTransaction:
         if code != error_codes.NONE:
             return dict.fromkeys(positions, self._refusal(code))
         self._has_begun = True
-        until = time.monotonic() + COORDINATOR_WAIT_S
-        while True:
-            codes = self._append_now(group, positions)
-            if not error_codes.COORDINATOR_MOVING_CODES & set(codes.values()) or time.monotonic() > until:
-                break
-            self._target.forget(group)
+        try:
+            codes = self._append_until_taken(group, positions)
+        except RequestRefused as error:  # nobody answers for this group, or not to this request
+            return dict.fromkeys(positions, str(error))
         for code in codes.values():
             raise_for_session(code, "TxnOffsetCommit", self._producer.transactional_id)
-            if code not in _OF_A_POSITION:
+            if code in _OF_THE_TRANSACTION:
                 name = error_codes.describe_error_code(code)
                 raise SessionLost(Reinspect(f"the target answers {name} to TxnOffsetCommit"), code)
         return {place: self._refusal(code) for place, code in codes.items()}
@@ -93,12 +90,35 @@ class PositionTransaction:
     def end(self, *, commit: bool) -> None:
         """The positions count from now on, or never."""
         if self._has_begun:  # a transaction without any group is none to its coordinator
+            self._has_begun, self._is_committing = False, commit
             self._producer.end(commit=commit)
-            self._has_begun = False
+            self._is_committing = False
 
     def close(self) -> None:
-        """Closes the connection to the transaction's coordinator."""
-        self._producer.close()
+        """Aborts what is open, which nobody else would do for 15 s or more; closes the coordinator's connection."""
+        try:
+            with suppress(SessionLost, ClusterError, OSError):
+                self.end(commit=False)
+        finally:
+            self._producer.close()
+
+    def explain(self, lost: SessionLost) -> str:
+        """What a session that this transaction has lost means for its positions, for people."""
+        why = str(lost)
+        if is_fenced(lost) and time.monotonic() - self._begun_at > _TIMEOUT_MS / 1000:
+            why = f"the transaction was over its time of {_TIMEOUT_MS // 1000} s, and the target aborted it"
+        outcome = "it is not known whether this was committed" if self._is_committing else "nothing was committed"
+        return f"{why}: {outcome} at {self._target.settings.alias} in this round"
+
+    def _append_until_taken(
+        self, group: str, positions: Mapping[TopicPartition, CommittedPosition]
+    ) -> dict[TopicPartition, int]:
+        until = time.monotonic() + COORDINATOR_WAIT_S
+        while True:
+            codes = self._append_now(group, positions)
+            if not error_codes.COORDINATOR_MOVING_CODES & set(codes.values()) or time.monotonic() > until:
+                return codes
+            self._target.forget(group)
 
     def _append_now(
         self, group: str, positions: Mapping[TopicPartition, CommittedPosition]
@@ -133,26 +153,29 @@ class PositionTransaction:
         return f"cluster {alias} refused a commit ({error_codes.describe_error_code(code)})"
 
 
-def wait_until_settled(target: GroupOffsets, written: Mapping[str, Collection[TopicPartition]]) -> None:
-    """The end of a transaction reaches the groups' coordinators a moment later: until then others are told that it is
-    open, or nothing where a group had no position yet. written: partitions by group."""
-    until = time.monotonic() + _SETTLED_S
-    while time.monotonic() < until:
-        held = target.held(written)
-        if all(set(places) <= set(held[group].positions) or held[group].error for group, places in written.items()):
-            return
+def wait_until_settled(
+    target: GroupOffsets, written: Mapping[str, Collection[TopicPartition]], *, committed: bool
+) -> frozenset[str]:
+    """Waits until no position of these is part of an open transaction, and (committed) all are there. → the groups of
+    which this is not so in time, or not told.
+
+    The end of a transaction reaches the groups' coordinators a moment later. Until then others are told that it is
+    open, or nothing where a group had no position yet. And brokers before KAFKA-17507 was mended do not look at the
+    epoch then: a late end of one transaction would be taken for that of the next. written: partitions by group.
+    """
+    until, left = time.monotonic() + _SETTLED_S, set(written)
+    while left:
+        held = target.held(left)
+        left = {
+            group
+            for group in left
+            if not held[group].error
+            and (
+                set(written[group]) & held[group].unstable
+                or (committed and set(written[group]) - set(held[group].positions))
+            )
+        }
+        if not left or time.monotonic() >= until:
+            break
         time.sleep(_PAUSE_S)
-
-
-def build_session_error(lost: SessionLost, flow: str, alias: str) -> ClusterError:
-    """What a lost session means for the group sync of a flow."""
-    if isinstance(lost.trouble, Halt):
-        return Unauthorised(
-            f"flow {flow} may not commit positions of groups at {alias}: {lost}. `topology acls` names the right",
-            alias=alias,
-        )
-    refused = RequestRefused(
-        f"flow {flow} committed no positions of groups at {alias}: {lost}. The next round tries again", alias=alias
-    )
-    refused.code = lost.code
-    return refused
+    return frozenset(left)

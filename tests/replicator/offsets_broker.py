@@ -17,6 +17,8 @@ from clusters.wire import error_codes
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
 from clusters.wire.versions import Api
 
+GROUP = "billing"
+
 
 @dataclass(frozen=True)
 class Appended:
@@ -28,13 +30,17 @@ class Appended:
 @dataclass
 class OffsetsBroker:
     """It has one group. Plays `GroupOffsets` and the connections to both coordinators. before: called with the name of
-    each request before it is carried out; what it raises is what the asker gets."""
+    each request before it is carried out; what it raises is what the asker gets. It knows nothing of other groups but
+    what it answers to their commits: `refuses`, by group."""
 
     transactions: bool = True
     log: list[Appended] = field(default_factory=list)
     ended: dict[int, bool] = field(default_factory=dict)  # epoch → committed
     alive: bool = False
     may_commit: bool = True  # READ on the group
+    moves: bool = False  # the group's coordinator: nobody lists it
+    refuses: dict[str, int] = field(default_factory=dict)
+    plain: list[str] = field(default_factory=list)  # groups of commits outside of transactions
     epoch: int = 0
     open: bool = False
     before: Callable[[str], None] = lambda name: None
@@ -72,17 +78,20 @@ class OffsetsBroker:
         self.before("held")
         now = self.current()
         positions = {place: at for place, at in now.positions.items() if not stable or place not in now.unstable}
-        return dict.fromkeys(groups, CommittedOffsets(positions, now.unstable if stable else frozenset()))
+        found = CommittedOffsets(positions, now.unstable if stable else frozenset())
+        return {group: found if group == GROUP else CommittedOffsets() for group in groups}
 
-    def listed(self):
+    def find_listed(self, groups):
         self.before("listed")
-        return {"billing": ListedGroup("billing", "Stable" if self.alive else "Empty")} if self.log else {}
+        state = "Stable" if self.alive else "Empty"
+        return {} if self.moves else {group: ListedGroup(group, state) for group in groups}
 
     def commit(self, group, positions):
         self.before("commit")
         if self.alive:
             return dict.fromkeys(positions, "the group has come alive")
-        self.log += [Appended(place, position, None) for place, position in positions.items()]
+        self.plain.append(group)
+        self.log += [Appended(place, position, None) for place, position in positions.items() if group == GROUP]
         return {}
 
     def coordinator(self, group):
@@ -97,12 +106,14 @@ class OffsetsBroker:
         assert api is Api.TXN_OFFSET_COMMIT
         self.before("append")
         fenced = not self.open or values["producer_epoch"] != self.epoch
+        refused = self.refuses.get(values["group_id"], error_codes.NONE)
         for topic in values["topics"]:
             for part in topic["partitions"]:
                 place = TopicPartition(topic["name"], part["partition_index"])
                 position = CommittedPosition(part["committed_offset"], part["committed_metadata"])
-                self.log += [] if fenced else [Appended(place, position, self.epoch)]
-        code = error_codes.INVALID_PRODUCER_EPOCH if fenced else error_codes.NONE
+                if not fenced and not refused and values["group_id"] == GROUP:
+                    self.log.append(Appended(place, position, self.epoch))
+        code = error_codes.INVALID_PRODUCER_EPOCH if fenced else refused
         topics = [
             SimpleNamespace(
                 name=topic["name"],

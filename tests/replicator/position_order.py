@@ -21,7 +21,7 @@ def check_order_of_positions(settings: ConnectionSettings, group: str, topic: st
     with GroupOffsets(settings) as groups, closing(PositionTransaction(groups, group, connect)) as worker:
 
         def held() -> int | None:
-            wait_until_settled(groups, {group: [place]})
+            wait_until_settled(groups, {group: [place]}, committed=True)
             found = groups.held([group])[group].positions.get(place)
             return None if found is None else found.offset
 

@@ -48,6 +48,11 @@ class SessionLost(Exception):
         self.code = code
 
 
+def is_fenced(lost: SessionLost) -> bool:
+    """Whether the session was lost to another one of the same transactional id, or to its coordinator."""
+    return lost.code in _FENCED
+
+
 def judge_produce_answer(
     copy: TransactionCopy, batch: RawBatch, answer: ProducedPartition, transactional_id: str
 ) -> Halt | Reinspect | None:

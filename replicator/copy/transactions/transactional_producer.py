@@ -81,12 +81,12 @@ class TransactionalProducer:
             self._wait(telling[0], "AddPartitionsToTxn", deadline)
 
     def add_group(self, group: str) -> int:
-        """TV1: make positions of a group part of the transaction. → NONE, or GROUP_AUTHORIZATION_FAILED, which leaves
-        the transaction as it was. Raises SessionLost, ClusterError."""
+        """TV1: make positions of a group part of the transaction. → NONE, or an error of the group, which leaves the
+        transaction as it was. Raises SessionLost, ClusterError."""
         deadline = time.monotonic() + COORDINATOR_PATIENCE_S
         while True:
             error = self._coordinating().add_group(self.transactional_id, self.identity, group)
-            if error in (error_codes.NONE, error_codes.GROUP_AUTHORIZATION_FAILED):
+            if error in (error_codes.NONE, error_codes.GROUP_AUTHORIZATION_FAILED, error_codes.INVALID_GROUP_ID):
                 return error
             self._wait(error, "AddOffsetsToTxn", deadline)
 

@@ -129,8 +129,9 @@ def check_landing_at_target(context: RunContext, outcome: JsonObject) -> ActionG
 
 
 def start_promoted_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """The positions are looked at once more: a share group has no transactions, so a worker that stood still may have
-    carried an older one meanwhile (decision 0092)."""
+    """The positions are looked at once more: share groups have no transactions, nor have all servers, or they keep
+    their positions in another order. There a worker that stood still may have carried an older one meanwhile (decision
+    0092)."""
     outcome["started"] = {}
     alias = context.flow.target
     for group in context.readers:

@@ -145,9 +145,9 @@ def _restore_target_offsets(context: RunContext, group: str) -> ActionGenerator[
     somebody else has.
 
     A position in a transaction of the sync never counts behind ours (decision 0092). But share groups have none, nor
-    have some servers, and some keep another order: there a slow worker may have read the target before our commit, and write its older position
-    after it. Its next look finds our position and leaves it alone. A position of the same number counts, too, where the
-    worker's mark replaced the text that the application keeps there.
+    have some servers, and some keep another order: there a slow worker may have read the target before our commit, and
+    write its older position after it. Its next look finds our position and leaves it alone. A position of the same
+    number counts, too, where the worker's mark replaced the text that the application keeps there.
     """
     flow, moved = context.flow, context.translated(group)
     wanted, texts = moved.target, {context.at_target(place) for place in moved.texts}

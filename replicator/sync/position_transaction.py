@@ -35,11 +35,18 @@ from replicator.partition_states import Reinspect
 _TIMEOUT_MS: Final = 15_000
 _SETTLED_S: Final = 10.0  # for the markers of a transaction that has ended to reach the groups' coordinators
 _PAUSE_S: Final = 0.02
-# Answers to TxnOffsetCommit that are about the transaction. All others are about the group or one position, and leave
-# the transaction as it is: one group must not stop the others.
-_OF_THE_TRANSACTION: Final = frozenset(
-    {error_codes.INVALID_TXN_STATE, error_codes.CONCURRENT_TRANSACTIONS, error_codes.TRANSACTION_ABORTABLE}
-)
+# Answers to TxnOffsetCommit after which the transaction must not be committed: they are about the transaction, or do
+# not tell whether the position was appended. All others are about the group or one position, which is not appended:
+# one group must not stop the others.
+_SPOILS: Final = error_codes.COORDINATOR_MOVING_CODES | {
+    error_codes.UNKNOWN_SERVER_ERROR,
+    error_codes.REQUEST_TIMED_OUT,
+    error_codes.NOT_ENOUGH_REPLICAS,
+    error_codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    error_codes.INVALID_TXN_STATE,
+    error_codes.CONCURRENT_TRANSACTIONS,
+    error_codes.TRANSACTION_ABORTABLE,
+}
 
 
 def build_group_sync_id(flow: str) -> str:
@@ -72,17 +79,21 @@ class PositionTransaction:
         Brokers take it for a live group, too (Kafka's rule for transactions without a member): look at the group's
         state behind it.
         """
+        try:
+            self._target.coordinator(group)
+        except RequestRefused as error:
+            return dict.fromkeys(positions, str(error))
         code = self._producer.add_group(group)
         if code != error_codes.NONE:
             return dict.fromkeys(positions, self._refusal(code))
         self._has_begun = True
         try:
             codes = self._append_until_taken(group, positions)
-        except RequestRefused as error:  # nobody answers for this group, or not to this request
-            return dict.fromkeys(positions, str(error))
+        except RequestRefused as error:  # by now an earlier answer may have left open whether it was appended
+            raise SessionLost(Reinspect(str(error))) from error
         for code in codes.values():
             raise_for_session(code, "TxnOffsetCommit", self._producer.transactional_id)
-            if code in _OF_THE_TRANSACTION:
+            if code in _SPOILS:
                 name = error_codes.describe_error_code(code)
                 raise SessionLost(Reinspect(f"the target answers {name} to TxnOffsetCommit"), code)
         return {place: self._refusal(code) for place, code in codes.items()}

@@ -97,6 +97,9 @@ class OffsetsBroker:
     def coordinator(self, group):
         return self
 
+    def forget(self, group) -> None:
+        return None
+
     # Connections
 
     def close(self) -> None:

@@ -280,6 +280,19 @@ def test_a_group_that_the_target_refuses_stops_no_other(carry_groups, code):
     assert broker.current().positions[PLACE].offset == SYNCED
 
 
+@pytest.mark.parametrize("code", [error_codes.COORDINATOR_NOT_AVAILABLE, error_codes.INVALID_TXN_STATE])
+def test_an_append_that_may_have_been_done_commits_nothing(carry_groups, monkeypatch, code):
+    """Nobody looked at the group behind it."""
+    monkeypatch.setattr(position_transaction, "COORDINATOR_WAIT_S", 0.0)
+    broker = held_broker(True)
+    broker.refuses["bad"] = code
+    found = carry_groups(broker, after=["bad"])
+    assert {move.state for [move] in found.values()} == {"waiting"}
+    assert "nothing was committed at b" in found["billing"][0].why
+    assert broker.current().unstable == frozenset()
+    assert broker.current().positions[PLACE].offset == BEFORE
+
+
 def test_the_empty_group_id_is_committed_outside_of_the_transaction(carry_groups):
     """Brokers answer INVALID_GROUP_ID to it in a transaction, and take it without."""
     broker = held_broker(True)

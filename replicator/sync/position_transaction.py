@@ -108,8 +108,9 @@ class PositionTransaction:
     def close(self) -> None:
         """Aborts what is open, which nobody else would do for 15 s or more; closes the coordinator's connection."""
         try:
-            with suppress(SessionLost, ClusterError, OSError):
-                self.end(commit=False)
+            if self._has_begun:
+                with suppress(SessionLost, ClusterError, OSError):
+                    self.end(commit=False)
         finally:
             self._producer.close()
 

@@ -498,6 +498,25 @@ def test_what_a_cluster_calls_things_is_no_markup() -> None:
     assert "<script>" not in text
 
 
+def test_numbers_that_are_zero_are_one_row() -> None:
+    """An approver finds what is not zero, and still reads what was counted."""
+    from cutover.actions import AskApproval
+    from plugins.watershed.operators.approval_evidence import render_approval_evidence
+
+    evidence = {
+        "history_proof": {"verdict": "proven", "counts": {"altered": 0, "missing": 2, "proven": 5_000, "extra": 0}}
+    }
+    text = render_approval_evidence(AskApproval("g", "ann", "go?", evidence))
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert rows == [
+        "| what | seen |",
+        "| verdict | proven |",
+        "| counts: missing | 2 |",
+        "| counts: proven | 5,000 |",
+        "| counts: altered, extra | 0 |",
+    ]
+
+
 @pytest.mark.parametrize(
     ("steps", "there", "done"),
     [

@@ -37,7 +37,12 @@ def _rows(step: str, outcome: Mapping[str, Any]) -> list[str]:
 def _seen(outcome: Mapping[str, Any]) -> Iterator[str]:
     for name, value in sorted(outcome.items(), key=lambda item: item[0] != "verdict"):
         if isinstance(value, Mapping):
-            yield from (f"| {_told(name)}: {_cell(key)} | {_cell(n)} |" for key, n in value.items() if _is_number(n))
+            numbers = {key: number for key, number in value.items() if _is_number(number)}
+            yield from (
+                f"| {_told(name)}: {_cell(key)} | {_cell(number)} |" for key, number in numbers.items() if number
+            )
+            if zeros := [_cell(key) for key, number in numbers.items() if not number]:
+                yield f"| {_told(name)}: {', '.join(zeros)} | 0 |"
         elif value is not None:
             yield f"| {_told(name)} | {_moment(value) if name.endswith('_ms') else _cell(value)} |"
 

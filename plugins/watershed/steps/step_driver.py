@@ -236,7 +236,7 @@ def run_steps(
             begin_standby_early(order, migration, log)
         fenced = list_fenced_steps(migration.steps)
         for at in list_steps_to_do(order, [*steps]):
-            _prepare_step(order, migration, steps[at], leave_long=leave_long)
+            _prepare_step(order, migration, steps[at], log, leave_long=leave_long)
             patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
@@ -258,18 +258,28 @@ def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -
 
 def _keep_live(order: StepOrder, event: RunEvent, log: Any) -> None:
     """For whoever watches the run. A step must not fail because nobody can be shown what it waits for."""
-    if event.kind not in ("begin", "seen"):
-        return
+    if event.kind in ("begin", "seen"):
+        _tell_live(order, event.step, event.text, log)
+
+
+def _tell_live(order: StepOrder, step: str, text: str, log: Any) -> None:
     try:
-        keep_live_message(order.dag, order.run, order.wave, event.step, event.text)
+        keep_live_message(order.dag, order.run, order.wave, step, text)
     except OSError as problem:
         log.warning("the page is not told what this step sees: %s", problem)
 
 
-def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, *, leave_long: bool) -> None:
+_WARMING = "Spark gets ready to prove what is written last; producers write on until it is"
+
+
+def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, log: Any, *, leave_long: bool) -> None:
     """Raises StandbyNeeded and StillWaiting for a step that must not begin here and now."""
     if step.name == "fence_producers":
-        require_warm_standby(order, migration)
+        try:
+            require_warm_standby(order, migration)
+        except StandbyNeeded:
+            _tell_live(order, step.name, _WARMING, log)
+            raise
     is_left = leave_long and step.actor != "hook" and waits_long(step)
     if is_left and not _is_done(migration, order, step.name):
         raise StillWaiting

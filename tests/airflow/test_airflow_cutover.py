@@ -85,7 +85,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
         told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "run_plan": course}
         return a_migration(world, log, "airflow", **told, **hooks)
 
-    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
+    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:
         assert module == "spark.verify"
         step = folder.name.removeprefix("all.")
         verdict = world.verdicts.get(step, "proven")  # type: ignore[attr-defined]

@@ -16,10 +16,10 @@ from cutover.journal.hash_chain import find_step_outcome
 from cutover.run_plan import plan_migration
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
 from plugins.watershed.operators import cutover_steps
-from plugins.watershed.operators.spark_application import ProcessEnded
+from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
 from plugins.watershed.steps import standby_proof, step_driver
 from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks
-from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof
+from plugins.watershed.steps.standby_proof import HISTORY_STAY_S, STANDBY_SUMMARY_FILE, StandbyProof
 from plugins.watershed.steps.step_driver import StepOrder, StillWaiting
 from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
 from tests.cutover.world import POLICY, PRODUCER, World, a_plan
@@ -76,6 +76,65 @@ def test_the_tail_is_proven_by_the_application_that_is_warm(standby: Callable[[s
         perform(ROWS[name])
 
 
+def test_the_application_that_has_proven_the_history_proves_the_tail(
+    standby: Callable[[str], World], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The approval came soon: no second application is started."""
+    started: list[list[str]] = []
+
+    def stays(
+        folder: Path, module: str, arguments: list[str], topology: Path, log: Any, *, orders: bool
+    ) -> DetachedProcess:
+        started.append(arguments)
+        told = ["proves", *arguments]
+        return attach_or_start_spark(folder, "tests.airflow.programs.standby", told, topology, log, orders=orders)
+
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", stays)
+    world = standby("proves")
+    monkeypatch.setattr(standby_proof, "start_detached", None)  # nobody calls it
+    [arguments] = started
+    assert arguments[-2:] == ["--stay", str(HISTORY_STAY_S)]
+    history = ORDER.folder("history_proof") / "1"
+    assert DetachedProcess(history).alive()
+    assert not ORDER.standby.begun
+    perform(MOVE)
+    assert ORDER.standby.process.folder == history
+    assert ORDER.standby.summary.exists()
+    assert json.loads(Path(tail(world)["summary"]).read_text())["by"] == "proves"
+    assert world.apps[PRODUCER].side == "target"
+    assert gone(ORDER.standby.process)
+
+
+def test_an_application_that_stays_ends_with_its_wave(
+    standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stays(folder: Path, _module: str, arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
+        program = "tests.airflow.programs.standby"
+        return attach_or_start_spark(folder, program, ["proves", *arguments], *rest, orders=orders)
+
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", stays)
+    standby("proves")
+    history = DetachedProcess(ORDER.folder("history_proof") / "1")
+    assert history.alive()
+    ORDER.standby.dismiss()
+    assert gone(history)
+
+
+def test_on_a_cluster_no_application_stays(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep its cores from others."""
+    seen: list[bool] = []
+
+    def ends(folder: Path, _module: str, _arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
+        seen.append(orders)
+        told = ["--out", "{out}", "--verdict", "proven"]
+        return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, *rest)
+
+    monkeypatch.setenv("WATERSHED_SPARK_MASTER", "spark://elsewhere:7077")
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", ends)
+    standby("proves")
+    assert seen == [False]
+
+
 def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutover_steps, "PROOF_WAIT_S", 0.0)
     world = standby("proves")
@@ -83,7 +142,7 @@ def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World], mo
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context("move_producers"))
     assert isinstance(deferred.value.trigger, ProcessEnded)
-    assert deferred.value.trigger.serialize()[1]["file"] == STANDBY_SUMMARY_FILE
+    assert deferred.value.trigger.serialize()[1]["file"] == str(ORDER.standby.summary)
     assert world.apps[PRODUCER].running
     assert world.apps[PRODUCER].side == "source"
     assert "fence_producers" not in {entry.step for entry in _entries(world)}

@@ -30,7 +30,12 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from plugins.watershed.dag_params import explain_options_as_params, parse_choices
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
-from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
+from plugins.watershed.operators.spark_application import (
+    TRIGGER_SETTLE_S,
+    ProcessEnded,
+    attach_or_start_spark,
+    build_spark_environment,
+)
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
@@ -39,7 +44,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_span_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE
+from plugins.watershed.steps.standby_proof import HISTORY_STAY_S, STANDBY_SUMMARY_FILE
 from plugins.watershed.steps.step_driver import (
     NOTHING_BEGUN,
     ApprovalAnswers,
@@ -57,6 +62,7 @@ from plugins.watershed.steps.step_driver import (
     take_back_wave,
 )
 from plugins.watershed.steps.waiting_steps import NEEDS_WORKER, finish_waiting_steps
+from spark.session import is_local_master, read_spark_master
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -132,22 +138,26 @@ class CutoverStep:
                 result = run_steps(order, self.log, approve, patience, self.asker(order), leave_long=leave_long)
                 return _require_not_refused(result)
             except ProofNeeded as needed:
+                stays = needed.may_stay and is_local_master(read_spark_master(build_spark_environment()))
                 application = attach_or_start_spark(
                     needed.folder,
                     "spark.verify",
-                    build_proof_arguments(needed.wanted),
+                    build_proof_arguments(needed.wanted) + (["--stay", str(HISTORY_STAY_S)] if stays else []),
                     find_frozen_plan(order.plan).topology,
                     self.log,
+                    orders=stays,
                 )
-                self.await_application(application)
+                self.await_application(application, STANDBY_SUMMARY_FILE if stays else "")
             except StandbyNeeded as needed:
                 begin_standby(order, needed.wanted, self.log)
-                self.await_application(order.standby.process, STANDBY_SUMMARY_FILE)
+                self.await_application(order.standby.process, str(order.standby.summary))
             except StillWaiting:
                 return self.wait(order)
 
     def await_application(self, application: DetachedProcess, file: str = "") -> None:
-        """Waits until it has ended, or `file` is in its folder: for PROOF_WAIT_S here, for longer in the triggerer."""
+        """Waits until it has ended, or `file` is there (a path, or a name in its folder): for PROOF_WAIT_S here, for
+        longer in the triggerer.
+        """
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
         while time.monotonic() < deadline:
             if not application.alive() or (file and (application.folder / file).exists()):

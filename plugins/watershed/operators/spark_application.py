@@ -98,7 +98,7 @@ class SparkApplicationOperator(BaseOperator):
 
 class ProcessEnded(BaseTrigger):
     """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile. file: of one that
-    goes on when it has come to a result, that result in its folder.
+    goes on when it has come to a result, that result: by its name in the folder, or its path.
 
     Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
     """
@@ -144,9 +144,10 @@ class ProcessEnded(BaseTrigger):
 
 
 def attach_or_start_spark(
-    folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any
+    folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any, *, orders: bool = False
 ) -> DetachedProcess:
-    """The newest attempt below `folder` while it runs or waits to be collected, else a new one."""
+    """The newest attempt below `folder` while it runs or waits to be collected, else a new one. orders: it takes
+    commands (`start_detached`)."""
     tried = list_attempts(folder)
     if tried:
         last = tried[-1]
@@ -156,7 +157,7 @@ def attach_or_start_spark(
     fresh = folder / str(len(tried) + 1)
     told = [str(a).replace("{topology}", str(topology)).replace("{out}", str(fresh)) for a in arguments if a]
     try:
-        application = start_detached(fresh, module, told, build_spark_environment())
+        application = start_detached(fresh, module, told, build_spark_environment(), orders=orders)
     except ProcessStartFailed as failure:
         raise AirflowException(escape_control_lines(str(failure))) from None
     log.info("started %s (pid %s), log and results in %s", module, application.pid(), fresh)

@@ -4,16 +4,21 @@ While they are fenced nobody writes, and an application takes fifteen seconds un
 proves what came since the proof of the history: when consumers begin to move, where the fence follows at once, else
 before the fence. Nothing is fenced before it stands by. It is dismissed when the tail is proven or the wave ends, and
 ends by itself after STAY. Whatever happens to it, the tail is proven: if it dies, a new Spark application proves it.
+
+On a local master the application that has proven the history stays for some minutes. If the approval comes meanwhile,
+it does that proof, and no session is started (decision 0097).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clusters.private_files import replace_file
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
 from plugins.watershed.operators.spark_application import build_spark_environment, list_attempts
 
@@ -25,54 +30,77 @@ if TYPE_CHECKING:
 STANDBY_STAY_S = (
     3600.0  # seconds from its proof on: the watch for stragglers, the drain and the hooks come before the tail
 )
+HISTORY_STAY_S = 600.0  # seconds from the proof of the history on; most approvals come at once, or after hours
 _BEGIN = 15.0  # seconds of sleep until it has begun the proof, or another application does
 _LOOK = 0.05
 STANDBY_SUMMARY_FILE, _LOG, _ORDERED = "summary.json", "verify.log", "ordered"
+_APPLICATION = "application"  # names the attempt at the history's proof that stands by in place of one of its own
 
 
 @dataclass(frozen=True, slots=True)
 class StandbyProof:
-    """The application of one wave, by the folder it runs in."""
+    """The application of one wave, by the folder it runs in, and where the history was proven."""
 
-    process: DetachedProcess
+    own: DetachedProcess
+    history: Path | None = None
+
+    @property
+    def process(self) -> DetachedProcess:
+        """The application: the one that has proven the history, if it has taken the order, else its own."""
+        if self.history is not None:
+            with contextlib.suppress(OSError):
+                return DetachedProcess(self.history / (self.own.folder / _APPLICATION).read_text(encoding="utf-8"))
+        return self.own
 
     @property
     def told(self) -> bool:
         """It has come to a verdict, or never will."""
-        return self._summary.exists() or not self.process.alive()
+        return self.summary.exists() or not self.process.alive()
 
     @property
     def ready(self) -> bool:
         """It has proven once, still runs, and accepts a proof."""
-        return self.process.alive() and self._summary.exists()
+        return self.process.alive() and self.summary.exists()
 
     @property
     def begun(self) -> bool:
         """It was started, or somebody tried to, in this wave."""
-        return self.process.folder.exists()
+        return self.own.folder.exists()
 
     @property
-    def _summary(self) -> Path:
-        return self.process.folder / STANDBY_SUMMARY_FILE
+    def summary(self) -> Path:
+        """What it has proven before it stands by."""
+        return self.own.folder / STANDBY_SUMMARY_FILE
+
+    def dismiss(self) -> None:
+        """Nothing more is proven in this wave."""
+        self.process.dismiss()
+        if (staying := self._find_staying()) is not None:
+            staying.dismiss()
 
     def begin(self, arguments: list[str], topology: Path, log: Any) -> None:
         """Once a wave: one that has ended, or could not be started, is not started again."""
-        folder = self.process.folder
+        folder = self.own.folder
         if self.begun:
             return
         folder.mkdir(parents=True, exist_ok=True)
+        told = fill_placeholders(arguments, topology, folder)
+        staying = self._find_staying()
+        if staying is not None and staying.order(json.dumps(told)):
+            replace_file(folder / _APPLICATION, staying.folder.name.encode())
+            log.info("producers write on until the application in %s is up to date", staying.folder)
+            return
         try:
-            start_detached(
-                folder,
-                "spark.verify",
-                fill_placeholders(arguments, topology, folder),
-                build_spark_environment(),
-                orders=True,
-            )
+            start_detached(folder, "spark.verify", told, build_spark_environment(), orders=True)
         except ProcessStartFailed as failure:
             log.warning("the tail will be proven by an application of its own: %s", failure)
         else:
             log.info("producers write on until the application in %s (pid %s) is warm", folder, self.process.pid())
+
+    def _find_staying(self) -> DetachedProcess | None:
+        """The application that has proven the history and stays."""
+        tried = list_attempts(self.history) if self.history is not None else []
+        return tried[-1] if tried and has_proven_and_stays(tried[-1]) else None
 
     def prove(self, folder: Path, arguments: list[str], topology: Path, sleep: Callable[[float], None]) -> bool:
         """Asks the application for a proof into `folder/1`; returns whether its summary is there. A task that is tried
@@ -94,6 +122,12 @@ class StandbyProof:
             sleep(_LOOK)
             waited += _LOOK
         return True
+
+
+def has_proven_and_stays(attempt: DetachedProcess) -> bool:
+    """Whether it takes orders, and its first proof has come to a verdict."""
+    takes_orders = (attempt.folder / "orders").exists()
+    return takes_orders and (attempt.folder / STANDBY_SUMMARY_FILE).exists() and attempt.alive()
 
 
 def is_standby_attempt(attempt: DetachedProcess) -> bool:

@@ -33,7 +33,9 @@ from plugins.watershed.steps.migration_dag_tasks import (
 )
 from plugins.watershed.steps.standby_proof import (
     STANDBY_STAY_S,
+    STANDBY_SUMMARY_FILE,
     StandbyProof,
+    has_proven_and_stays,
     is_standby_attempt,
     plan_standby_proof,
     read_standby_verdict,
@@ -99,7 +101,7 @@ class StepOrder:
     @property
     def standby(self) -> StandbyProof:
         """The Spark application that is warm when the producers of this wave are fenced."""
-        return StandbyProof(DetachedProcess(self.folder("standby")))
+        return StandbyProof(DetachedProcess(self.folder("standby")), self.folder("history_proof"))
 
     def migration(self, **hooks: Any) -> RunDriver:
         """The driver for this run. Raises ClusterError, CutoverError."""
@@ -127,10 +129,11 @@ def name_airflow_actor(dag: str, user: str = "") -> str:
 
 
 class ProofNeeded(Exception):
-    """The step has to wait for a Spark application that does this proof in this folder."""
+    """The step has to wait for a Spark application that does this proof in this folder. may_stay: it may be the one
+    that proves the tail, too."""
 
-    def __init__(self, wanted: RequestProof, folder: Path) -> None:
-        self.wanted, self.folder = wanted, folder
+    def __init__(self, wanted: RequestProof, folder: Path, *, may_stay: bool = False) -> None:
+        self.wanted, self.folder, self.may_stay = wanted, folder, may_stay
         super().__init__(f"a proof of {wanted.flow}")
 
 
@@ -220,7 +223,8 @@ def run_steps(
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
-        return seen or _read_step_proof(order.folder(at), wanted, order.plan)
+        may_stay = at == "history_proof" and any(step.name == "tail_proof" for step in migration.steps)
+        return seen or _read_step_proof(order.folder(at), wanted, order.plan, may_stay=may_stay)
 
     try:
         migration = order.migration(
@@ -328,7 +332,7 @@ def take_back_wave(order: StepOrder, log: Any, ask: AskPerson = defer_confirmati
     def say(event: RunEvent) -> None:
         log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
 
-    order.standby.process.dismiss()
+    order.standby.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
         return order.migration(
@@ -374,22 +378,24 @@ def _prove_by_standby(
     folder, topology = order.folder(at), find_frozen_plan(order.plan).topology
     if not order.standby.prove(folder, build_proof_arguments(wanted), topology, sleep):
         return None
-    order.standby.process.dismiss()
+    order.standby.dismiss()
     return read_standby_verdict(folder, order.plan)
 
 
-def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str) -> ProofOutcome:
+def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str, *, may_stay: bool) -> ProofOutcome:
     """The verdict of the newest attempt in the step's folder. Raises ProofNeeded while there is none."""
     from cutover.evidence.proof_summary import read_proof_summary
 
     tried = list_attempts(folder)
+    if tried and has_proven_and_stays(tried[-1]):
+        return read_proof_summary(tried[-1].folder / STANDBY_SUMMARY_FILE, plan_hash)
     if not tried or tried[-1].alive():
-        raise ProofNeeded(wanted, folder)
+        raise ProofNeeded(wanted, folder, may_stay=may_stay)
     last = tried[-1]
     if last.exit_code() not in (0, 1, 3):
         (last.folder / "collected").touch()
         if len(tried) < _PROOF_ATTEMPTS + is_standby_attempt(tried[0]):
-            raise ProofNeeded(wanted, folder)
+            raise ProofNeeded(wanted, folder, may_stay=may_stay)
     return read_proof_summary(last.folder / "summary.json", plan_hash)
 
 

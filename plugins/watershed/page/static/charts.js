@@ -4,7 +4,7 @@ import { h, s } from "./dom.js";
 import { about, clock, duration, rate } from "./words.js";
 
 const [WIDTH, HEIGHT, PAD] = [240, 44, 3];
-const FEWEST = 15; // points of the axis, so that the first of them do not look like a long time
+const FEWEST = 15; // points of the axis (half an hour), so that the first of them do not look like a long time
 
 // The axis begins with the first value, and not three hours ago when nobody had looked yet.
 function begun(told) {

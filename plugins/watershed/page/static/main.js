@@ -204,7 +204,7 @@ function show(element, change) {
 }
 
 const ACTS = {
-  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", only: "", pair: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
+  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", dry: "", only: "", pair: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
   flow: (element) => show(element, { flow: element.dataset.flow, cluster: "" }),
   cluster: (element) => show(element, { cluster: element.dataset.cluster, flow: "" }),
   arrow: (element) => element.dataset.flow ? show(element, { flow: element.dataset.flow, cluster: "" })
@@ -301,7 +301,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("change", (event) => {
   if (event.target.id === "topology") {
     [told, detail] = [null, null];
-    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", only: "" });
+    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", dry: "", only: "" });
   }
 });
 window.addEventListener("popstate", () => {

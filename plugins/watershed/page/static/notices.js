@@ -76,7 +76,7 @@ function waiting(each) {
   );
 }
 
-const by = (run) => (run.by ? ` by ${run.by}` : "");
+const by = (run) => (run.by ? ` by ${run.by}` : run.how === "asset_triggered" ? " by the end of a wave" : "");
 const named = (run) => `${run.dry_run ? "Dry run of " : ""}${run.dag}`;
 
 function running(run, told) {

@@ -124,11 +124,17 @@ def _judge(desired: str, wanted: int, present: int, unserved: int, snapshot: Clu
     if desired == "unknown":
         return "idle", "This topology was not applied to the cluster yet: start replication."
     if not present:
-        return "bad", "No worker reports. Start replication again, or look into the log of the fleet."
+        return "bad", (
+            "No worker reports. The supervisor starts missing ones again; without a supervisor, Heal does. Look into "
+            "the log of the fleet if none comes."
+        )
     if unserved:
         return "warn", f"{unserved:,} partitions have no worker that reports."
     if present < wanted:
-        return "warn", f"{present} of {wanted} workers serve partitions. A worker without a partition is not counted."
+        return "warn", (
+            f"{present} of {wanted} workers serve partitions. The supervisor starts a missing one again; without a "
+            "supervisor, Heal does. A worker without a partition is not counted."
+        )
     return "ok", "As many workers as wanted, and every partition is served."
 
 

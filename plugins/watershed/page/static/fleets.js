@@ -44,7 +44,7 @@ function fleet(each, dag) {
       fact("shall be", words(each.desired)),
       fact("engine", each.engine),
       each.placement ? fact("placement", each.placement) : null,
-      each.supervisor ? fact("supervisor", `${each.supervisor}: ${each.ready ? "its workers are there" : "its workers are not all there"}, since ${moment(each.since_ms)}`)
+      each.supervisor ? fact("supervisor", `${each.supervisor}: ${each.ready ? "its workers are there" : "its workers are not all there"}${each.since_ms ? `, since ${moment(each.since_ms)}` : ""}`)
         : each.placement === "external" || each.desired === "stopped" ? null : fact("supervisor", "none has reported; Heal starts one"),
       fact("without a worker", plural(each.unserved, "partition"))),
     each.workers.length

@@ -508,6 +508,11 @@ def test_numbers_that_are_zero_are_one_row() -> None:
     }
     text = render_approval_evidence(AskApproval("g", "ann", "go?", evidence))
     rows = [line for line in text.splitlines() if line.startswith("| ")]
+    stranded = render_approval_evidence(AskApproval("g", "ann", "go?", {"stranded": [], "loss": 0}))
+    assert [line for line in stranded.splitlines() if line.startswith("**")][1:] == [
+        "**stranded:** none",
+        "**loss:** 0",
+    ]
     assert rows == [
         "| what | seen |",
         "| verdict | proven |",

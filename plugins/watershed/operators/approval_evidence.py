@@ -5,7 +5,7 @@ What would be lost, and what only one side has, comes first and in words of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutover.failover.loss import render_utc_instant
@@ -23,7 +23,8 @@ def render_approval_evidence(wanted: AskApproval) -> str:
     named = sorted(wanted.evidence.items(), key=lambda item: item[0] not in _SHOWN)
     for step, outcome in named:
         if not isinstance(outcome, Mapping):
-            lines += [f"**{_told(step)}:** {_cell(outcome)}", ""]
+            is_none = isinstance(outcome, Sequence) and not outcome
+            lines += [f"**{_told(step)}:** {'none' if is_none else _cell(outcome)}", ""]
             continue
         lines += _SHOWN[step](outcome) if step in _SHOWN else _rows(step, outcome)
         lines.append("")

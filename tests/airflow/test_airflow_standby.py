@@ -3,6 +3,7 @@ the tail is proven."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 from collections.abc import Callable
@@ -224,6 +225,24 @@ def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(sta
     process.dismiss()
     assert gone(process)
     assert not process.order("[]")
+
+
+def test_a_tail_is_being_proven_while_the_application_that_stands_by_runs(state: Path) -> None:
+    """The folder of that proof holds no program: the page does not say that it has ended without a verdict."""
+    attempt = DetachedProcess(ORDER.folder("tail_proof") / "1")
+    attempt.folder.mkdir(parents=True)
+    ORDER.standby.own.folder.mkdir()
+    with (ORDER.standby.own.folder / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert not standby_proof.is_proving(attempt)
+        assert standby_proof.locate_proof_log(attempt) == attempt.log
+        (attempt.folder / "ordered").touch()
+        assert standby_proof.is_proving(attempt)
+        assert standby_proof.locate_proof_log(attempt).name == "verify.log"
+        (attempt.folder / STANDBY_SUMMARY_FILE).touch()
+        assert not standby_proof.is_proving(attempt)
+    (attempt.folder / STANDBY_SUMMARY_FILE).unlink()
+    assert not standby_proof.is_proving(attempt)
 
 
 def test_an_order_to_nobody_is_told(state: Path) -> None:

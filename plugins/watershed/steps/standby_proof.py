@@ -135,6 +135,22 @@ def is_standby_attempt(attempt: DetachedProcess) -> bool:
     return (attempt.folder / _ORDERED).exists()
 
 
+def is_proving(attempt: DetachedProcess) -> bool:
+    """Whether a proof goes on in the attempt's folder: by its own program, or by the application that stands by."""
+    if attempt.alive():
+        return True
+    if not is_standby_attempt(attempt) or (attempt.folder / STANDBY_SUMMARY_FILE).exists():
+        return False
+    run, task = attempt.folder.parent.parent, attempt.folder.parent.name
+    wave = task.rpartition(".")[0]
+    return StandbyProof(DetachedProcess(run / f"{wave}.standby"), run / f"{wave}.history_proof").process.alive()
+
+
+def locate_proof_log(attempt: DetachedProcess) -> Path:
+    """What the proof in the attempt's folder has printed so far."""
+    return attempt.folder / _LOG if is_standby_attempt(attempt) else attempt.log
+
+
 def fill_placeholders(arguments: list[str], topology: Path, folder: Path) -> list[str]:
     """The arguments with `{topology}` and `{out}` replaced; empty ones are left out."""
     return [word.replace("{topology}", str(topology)).replace("{out}", str(folder)) for word in arguments if word]

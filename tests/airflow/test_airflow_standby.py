@@ -17,7 +17,7 @@ from cutover.journal.hash_chain import find_step_outcome
 from cutover.run_plan import plan_migration
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
 from plugins.watershed.operators import cutover_steps
-from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
+from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark, list_attempts
 from plugins.watershed.steps import standby_proof, step_driver
 from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks
 from plugins.watershed.steps.standby_proof import HISTORY_STAY_S, STANDBY_SUMMARY_FILE, StandbyProof
@@ -119,6 +119,34 @@ def test_an_application_that_stays_ends_with_its_wave(
     assert history.alive()
     ORDER.standby.dismiss()
     assert gone(history)
+
+
+@pytest.mark.parametrize("patience", [None, 0.0])
+def test_one_whose_proof_of_the_history_failed_as_a_tool_is_tried_once_more(
+    standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch, patience: float | None
+) -> None:
+    """It would have stayed. The verdict is there before its process has ended."""
+    modes = ["fails", "proves"]
+    asked: list[str] = []
+
+    def stays(folder: Path, _module: str, arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
+        asked.append(modes[0])
+        told = [modes.pop(0), *arguments]
+        return attach_or_start_spark(folder, "tests.airflow.programs.standby", told, *rest, orders=orders)
+
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", stays)
+    if patience is not None:
+        monkeypatch.setattr(cutover_steps, "PROOF_WAIT_S", patience)
+    world = standby("proves")
+    assert asked == ["fails", "proves"]
+    attempts = list_attempts(ORDER.folder("history_proof"))
+    assert [each.folder.name for each in attempts] == ["1", "2"]
+    assert attempts[0].exit_code() == 2
+    found = find_step_outcome(_entries(world), "history_proof")
+    assert found is not None
+    assert found[0]["summary"] == str(attempts[1].folder / STANDBY_SUMMARY_FILE)
+    ORDER.standby.dismiss()
+    assert gone(attempts[1])
 
 
 def test_on_a_cluster_no_application_stays(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:

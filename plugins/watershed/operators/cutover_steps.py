@@ -35,6 +35,7 @@ from plugins.watershed.operators.spark_application import (
     ProcessEnded,
     attach_or_start_spark,
     build_spark_environment,
+    is_awaited,
 )
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import (
@@ -147,26 +148,26 @@ class CutoverStep:
                     self.log,
                     orders=stays,
                 )
-                self.await_application(application, STANDBY_SUMMARY_FILE if stays else "")
+                self.await_application(application, STANDBY_SUMMARY_FILE if stays else "", proven=True)
             except StandbyNeeded as needed:
                 begin_standby(order, needed.wanted, self.log)
                 self.await_application(order.standby.process, str(order.standby.summary))
             except StillWaiting:
                 return self.wait(order)
 
-    def await_application(self, application: DetachedProcess, file: str = "") -> None:
-        """Waits until it has ended, or `file` is there (a path, or a name in its folder): for PROOF_WAIT_S here, for
-        longer in the triggerer.
+    def await_application(self, application: DetachedProcess, file: str = "", *, proven: bool = False) -> None:
+        """Waits until it has ended or come to its result (`is_awaited`): for PROOF_WAIT_S here, for longer in the
+        triggerer.
         """
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
         while time.monotonic() < deadline:
-            if not application.alive() or (file and (application.folder / file).exists()):
+            if not is_awaited(application, file, proven=proven):
                 self.awaited = None
                 return
             time.sleep(_LOOK_S)
         self.awaited = None
         self.log.info("%s goes on; waiting for it in the triggerer", application.folder)
-        waiting = ProcessEnded(str(application.folder), file=file)
+        waiting = ProcessEnded(str(application.folder), file=file, proven=proven)
         self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
 
     def on_kill(self) -> None:

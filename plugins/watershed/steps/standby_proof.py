@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from clusters.private_files import replace_file
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
-from plugins.watershed.operators.spark_application import build_spark_environment, list_attempts
+from plugins.watershed.operators.spark_application import build_spark_environment, has_proven, list_attempts
 
 if TYPE_CHECKING:
     from cutover.actions import RequestProof
@@ -125,9 +125,10 @@ class StandbyProof:
 
 
 def has_proven_and_stays(attempt: DetachedProcess) -> bool:
-    """Whether it takes orders, and its first proof has come to a verdict."""
+    """Whether it takes orders, and its first proof has proven. After another verdict it ends: its session takes up to
+    15 s for that, and its exit code says whether another try may help."""
     takes_orders = (attempt.folder / "orders").exists()
-    return takes_orders and (attempt.folder / STANDBY_SUMMARY_FILE).exists() and attempt.alive()
+    return takes_orders and has_proven(attempt.folder / STANDBY_SUMMARY_FILE) and attempt.alive()
 
 
 def is_standby_attempt(attempt: DetachedProcess) -> bool:

@@ -121,6 +121,31 @@ def test_an_application_that_stays_ends_with_its_wave(
     assert gone(history)
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_an_order_that_came_at_the_end_of_its_stay_is_given_to_another_one(
+    standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch, *, early: bool
+) -> None:
+    """The order is in the pipe, and nobody reads it any more: nothing is fenced before another one is warm."""
+
+    def stays(folder: Path, _module: str, arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
+        told = ["dies", *arguments]
+        return attach_or_start_spark(folder, "tests.airflow.programs.standby", told, *rest, orders=orders)
+
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", stays)
+    world = standby("proves")
+    history = DetachedProcess(ORDER.folder("history_proof") / "1")
+    if early:
+        monkeypatch.setattr(step_driver, "begin_standby_early", BEGIN_EARLY)
+        perform(ROWS["soak"])
+        assert gone(history)
+        assert not ORDER.standby.begun
+    perform(MOVE)
+    assert ORDER.standby.process == ORDER.standby.own
+    assert ORDER.standby.summary.exists()
+    assert json.loads(Path(tail(world)["summary"]).read_text())["by"] == "proves"
+    assert gone(ORDER.standby.process)
+
+
 @pytest.mark.parametrize("patience", [None, 0.0])
 def test_one_whose_proof_of_the_history_failed_as_a_tool_is_tried_once_more(
     standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch, patience: float | None

@@ -64,8 +64,13 @@ class StandbyProof:
 
     @property
     def begun(self) -> bool:
-        """It was started, or somebody tried to, in this wave."""
-        return self.own.folder.exists()
+        """It was started, or somebody tried to, in this wave. One that took the order and ended before it answered does
+        not count: its stay was over, or it was killed."""
+        return self.own.folder.exists() and not self._is_order_lost()
+
+    def _is_order_lost(self) -> bool:
+        was_ordered = (self.own.folder / _APPLICATION).exists()
+        return was_ordered and not self.process.alive() and not self.summary.exists()
 
     @property
     def summary(self) -> Path:
@@ -79,11 +84,13 @@ class StandbyProof:
             staying.dismiss()
 
     def begin(self, arguments: list[str], topology: Path, log: Any) -> None:
-        """Once a wave: one that has ended, or could not be started, is not started again."""
+        """Once a wave: one that has ended, or could not be started, is not started again. The order that was lost is
+        given to one of its own."""
         folder = self.own.folder
         if self.begun:
             return
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / _APPLICATION).unlink(missing_ok=True)
         told = fill_placeholders(arguments, topology, folder)
         staying = self._find_staying()
         if staying is not None and staying.order(json.dumps(told)):

@@ -20,9 +20,11 @@ import fcntl
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,13 +86,15 @@ class DetachedProcess:
             return "(no log)"
 
     def order(self, line: str) -> bool:
-        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe."""
+        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe:
+        then nothing of it is written, because a part without its end would keep the reader from all that follow."""
         try:
             pipe = os.open(self.folder / "orders", os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             return False
         try:
-            return os.write(pipe, content := f"{line}\n".encode()) == len(content)
+            content = f"{line}\n".encode()
+            return _fits_pipe(pipe, len(content)) and os.write(pipe, content) == len(content)
         except OSError:
             return False
         finally:
@@ -127,6 +131,14 @@ class DetachedProcess:
             deadline = time.monotonic() + patience
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.1)
+
+
+def _fits_pipe(pipe: int, size: int) -> bool:
+    """Whether a pipe takes so many bytes whole: up to PIPE_BUF whole or not at all, more only when it is empty."""
+    if size <= select.PIPE_BUF:
+        return True
+    waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+    return waiting == 0 and size <= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def start_detached(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,27 @@ def test_the_application_that_has_proven_the_history_proves_the_tail(
     assert json.loads(Path(tail(world)["summary"]).read_text())["by"] == "proves"
     assert world.apps[PRODUCER].side == "target"
     assert gone(ORDER.standby.process)
+
+
+def test_an_order_that_no_pipe_holds_is_given_to_another_one(
+    standby: Callable[[str], World], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has proven the history does not stay for nothing."""
+
+    def stays(folder: Path, _module: str, arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
+        program = "tests.airflow.programs.standby"
+        return attach_or_start_spark(folder, program, ["proves", *arguments], *rest, orders=orders)
+
+    monkeypatch.setattr(cutover_steps, "attach_or_start_spark", stays)
+    standby("proves")
+    topics = ",".join(f"orders.{number:06}" for number in range(8_000))
+    arguments = ["--topology", "{topology}", "--out", "{out}", "--stay", "9", "--topics", topics]
+    ORDER.standby.begin(arguments, state, logging.getLogger())
+    assert ORDER.standby.process == ORDER.standby.own
+    assert gone(DetachedProcess(ORDER.folder("history_proof") / "1"))
+    assert ORDER.standby.own.alive()
+    ORDER.standby.dismiss()
+    assert gone(ORDER.standby.own)
 
 
 def test_an_application_that_stays_ends_with_its_wave(
@@ -274,7 +296,8 @@ def test_a_process_that_comes_later_waits_for_the_order_of_the_one_before_it(sta
     except StillWaiting:
         assert stands_by.prove(state / "tail", arguments, state, time.sleep)
     assert (state / "tail" / "1" / STANDBY_SUMMARY_FILE).exists()
-    assert not process.order("x" * 200_000)  # more than a pipe holds: it will never be whole
+    assert not process.order("x" * 200_000)  # more than a pipe holds: nothing of it is written
+    assert stands_by.prove(state / "tail.again", arguments, state, time.sleep)
     process.dismiss()
     assert gone(process)
     assert not process.order("[]")

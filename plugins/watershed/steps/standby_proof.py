@@ -93,10 +93,12 @@ class StandbyProof:
         (folder / _APPLICATION).unlink(missing_ok=True)
         told = fill_placeholders(arguments, topology, folder)
         staying = self._find_staying()
-        if staying is not None and staying.order(json.dumps(told)):
-            replace_file(folder / _APPLICATION, staying.folder.name.encode())
-            log.info("producers write on until the application in %s is up to date", staying.folder)
-            return
+        if staying is not None:
+            if staying.order(json.dumps(told)):
+                replace_file(folder / _APPLICATION, staying.folder.name.encode())
+                log.info("producers write on until the application in %s is up to date", staying.folder)
+                return
+            staying.dismiss()  # else it would hold its memory until its stay is over
         try:
             start_detached(folder, "spark.verify", told, build_spark_environment(), orders=True)
         except ProcessStartFailed as failure:

@@ -78,12 +78,8 @@ class DetachedProcess:
         return None
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of its log, with control characters made visible: names of brokers and files are in them."""
-        try:
-            text = read_file_end(self.log, _LOG_END).decode(errors="replace").expandtabs(4)
-            return escape_control_lines("\n".join(text.splitlines()[-lines:]))
-        except OSError:
-            return "(no log)"
+        """The last lines of its log."""
+        return read_log_end(self.log, lines)
 
     def order(self, line: str) -> bool:
         """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe:
@@ -139,6 +135,15 @@ def _fits_pipe(pipe: int, size: int) -> bool:
         return True
     waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
     return waiting == 0 and size <= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def read_log_end(log: Path, lines: int) -> str:
+    """The last lines of a log, with control characters made visible: names of brokers and files are in them."""
+    try:
+        text = read_file_end(log, _LOG_END).decode(errors="replace").expandtabs(4)
+        return escape_control_lines("\n".join(text.splitlines()[-lines:]))
+    except OSError:
+        return "(no log)"
 
 
 def start_detached(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from cutover.journal.hash_chain import find_step_outcome
 from cutover.run_plan import plan_migration
@@ -21,7 +21,7 @@ from plugins.watershed.operators import cutover_steps
 from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark, list_attempts
 from plugins.watershed.steps import standby_proof, step_driver
 from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks
-from plugins.watershed.steps.standby_proof import HISTORY_STAY_S, STANDBY_SUMMARY_FILE, StandbyProof
+from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof, read_history_stay
 from plugins.watershed.steps.step_driver import StepOrder, StillWaiting
 from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
 from tests.cutover.world import POLICY, PRODUCER, World, a_plan
@@ -95,7 +95,7 @@ def test_the_application_that_has_proven_the_history_proves_the_tail(
     world = standby("proves")
     monkeypatch.setattr(standby_proof, "start_detached", None)  # nobody calls it
     [arguments] = started
-    assert arguments[-2:] == ["--stay", str(HISTORY_STAY_S)]
+    assert arguments[-2:] == ["--stay", "600.0"]
     history = ORDER.folder("history_proof") / "1"
     assert DetachedProcess(history).alive()
     assert not ORDER.standby.begun
@@ -196,8 +196,13 @@ def test_one_whose_proof_of_the_history_failed_as_a_tool_is_tried_once_more(
     assert gone(attempts[1])
 
 
-def test_on_a_cluster_no_application_stays(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would keep its cores from others."""
+@pytest.mark.parametrize(
+    ("variable", "value"), [("WATERSHED_SPARK_MASTER", "spark://elsewhere:7077"), ("WATERSHED_PROOF_STAY", "0")]
+)
+def test_on_a_cluster_and_where_nobody_wants_it_no_application_stays(
+    standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    """It would keep its cores from others, or its memory."""
     seen: list[bool] = []
 
     def ends(folder: Path, _module: str, _arguments: list[str], *rest: Any, orders: bool) -> DetachedProcess:
@@ -205,10 +210,17 @@ def test_on_a_cluster_no_application_stays(standby: Callable[[str], World], monk
         told = ["--out", "{out}", "--verdict", "proven"]
         return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, *rest)
 
-    monkeypatch.setenv("WATERSHED_SPARK_MASTER", "spark://elsewhere:7077")
+    monkeypatch.setenv(variable, value)
     monkeypatch.setattr(cutover_steps, "attach_or_start_spark", ends)
     standby("proves")
     assert seen == [False]
+
+
+def test_how_long_an_application_stays_is_a_setting() -> None:
+    assert read_history_stay({"WATERSHED_PROOF_STAY": "90s"}) == 90.0
+    assert read_history_stay({"WATERSHED_PROOF_STAY": "90s", "WATERSHED_SPARK_MASTER": "yarn"}) == 0.0
+    with pytest.raises(AirflowFailException, match=r"WATERSHED_PROOF_STAY=90: has no unit; .* 0 means"):
+        read_history_stay({"WATERSHED_PROOF_STAY": "90"})
 
 
 def test_nothing_is_fenced_before_it_is_warm(standby: Callable[[str], World], monkeypatch: pytest.MonkeyPatch) -> None:

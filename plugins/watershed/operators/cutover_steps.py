@@ -45,7 +45,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_span_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.standby_proof import HISTORY_STAY_S, STANDBY_SUMMARY_FILE
+from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, read_history_stay
 from plugins.watershed.steps.step_driver import (
     NOTHING_BEGUN,
     ApprovalAnswers,
@@ -63,7 +63,6 @@ from plugins.watershed.steps.step_driver import (
     take_back_wave,
 )
 from plugins.watershed.steps.waiting_steps import NEEDS_WORKER, finish_waiting_steps
-from spark.session import is_local_master, read_spark_master
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -139,16 +138,16 @@ class CutoverStep:
                 result = run_steps(order, self.log, approve, patience, self.asker(order), leave_long=leave_long)
                 return _require_not_refused(result)
             except ProofNeeded as needed:
-                stays = needed.may_stay and is_local_master(read_spark_master(build_spark_environment()))
+                stay = read_history_stay(build_spark_environment()) if needed.may_stay else 0.0
                 application = attach_or_start_spark(
                     needed.folder,
                     "spark.verify",
-                    build_proof_arguments(needed.wanted) + (["--stay", str(HISTORY_STAY_S)] if stays else []),
+                    build_proof_arguments(needed.wanted) + (["--stay", str(stay)] if stay else []),
                     find_frozen_plan(order.plan).topology,
                     self.log,
-                    orders=stays,
+                    orders=stay > 0,
                 )
-                self.await_application(application, STANDBY_SUMMARY_FILE if stays else "", proven=True)
+                self.await_application(application, STANDBY_SUMMARY_FILE if stay else "", proven=True)
             except StandbyNeeded as needed:
                 begin_standby(order, needed.wanted, self.log)
                 self.await_application(order.standby.process, str(order.standby.summary))

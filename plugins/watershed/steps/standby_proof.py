@@ -5,22 +5,27 @@ proves what came since the proof of the history: when consumers begin to move, w
 before the fence. Nothing is fenced before it stands by. It is dismissed when the tail is proven or the wave ends, and
 ends by itself after STAY. Whatever happens to it, the tail is proven: if it dies, a new Spark application proves it.
 
-On a local master the application that has proven the history stays for some minutes. If the approval comes meanwhile,
-it does that proof, and no session is started (decision 0097).
+On a local master the application that has proven the history stays for some minutes (WATERSHED_PROOF_STAY). If the
+approval comes meanwhile, it does that proof, and no session is started (decision 0097).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import AirflowFailException
+
 from clusters.private_files import replace_file
 from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
 from plugins.watershed.operators.spark_application import build_spark_environment, has_proven, list_attempts
+from spark.session import is_local_master, read_spark_master
+from topology.quantities import parse_duration
+from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
     from cutover.actions import RequestProof
@@ -30,7 +35,8 @@ if TYPE_CHECKING:
 STANDBY_STAY_S = (
     3600.0  # seconds from its proof on: the watch for stragglers, the drain and the hooks come before the tail
 )
-HISTORY_STAY_S = 600.0  # seconds from the proof of the history on; most approvals come at once, or after hours
+HISTORY_STAY_VARIABLE = "WATERSHED_PROOF_STAY"  # for how long from the proof of the history on; `0`: not at all
+_HISTORY_STAY = "10m"  # most approvals come at once, or after hours
 _BEGIN = 15.0  # seconds of sleep until it has begun the proof, or another application does
 _LOOK = 0.05
 STANDBY_SUMMARY_FILE, _LOG, _ORDERED = "summary.json", "verify.log", "ordered"
@@ -131,6 +137,18 @@ class StandbyProof:
             sleep(_LOOK)
             waited += _LOOK
         return True
+
+
+def read_history_stay(environ: Mapping[str, str]) -> float:
+    """For how many seconds the application that has proven the history stays; 0: it does not. On a cluster it never
+    does: it would keep cores from others. Raises AirflowFailException for a value that is no duration."""
+    text = environ.get(HISTORY_STAY_VARIABLE) or _HISTORY_STAY
+    try:
+        seconds = 0.0 if text == "0" else parse_duration(text) / 1000
+    except ValueError as problem:
+        shown = escape_control_lines(f"{HISTORY_STAY_VARIABLE}={text}: {problem}; 0 means that no application stays")
+        raise AirflowFailException(shown) from None
+    return seconds if is_local_master(read_spark_master(environ)) else 0.0
 
 
 def has_proven_and_stays(attempt: DetachedProcess) -> bool:

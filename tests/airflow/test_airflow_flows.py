@@ -380,5 +380,5 @@ def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.M
         return await anext(FlowsRunning(freeze_plan(file).hash, [str(gone)]).run())
 
     event = asyncio.run(first()).payload
-    with pytest.raises(AirflowException, match="has ended"):
+    with pytest.raises(AirflowFailException, match="has ended"):
         FlowsRunningOperator(task_id="w", plan="", fleets=[]).check(CONTEXT, event)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from plugins.watershed.detached_process import DetachedProcess
@@ -97,7 +97,8 @@ class FlowsRunningOperator(BaseOperator):
     """Wait until every partition of every flow is served: for WORKER_WAIT_S here, because leaving the worker costs
     seconds and workers are often there sooner, then without a worker slot.
 
-    Fails at once when a fleet's program ended or a partition has halted, with its coordinates and remedy.
+    Fails for good when a fleet's program ended or a partition has halted, with its coordinates and remedy. A retry is
+    for a task that was killed, as the Kafka client may do with its process.
     """
 
     template_fields: Sequence[str] = ("plan", "fleets")
@@ -120,9 +121,10 @@ class FlowsRunningOperator(BaseOperator):
         self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
 
     def check(self, context: Any, event: dict[str, Any]) -> None:
-        """Fails with the partitions that have halted, or with the fleet that has ended."""
+        """Fails with the partitions that have halted, or with the fleet that has ended. Another try would take their
+        reports for those of an earlier fleet, and wait."""
         if event["problem"]:
-            raise AirflowException(escape_control_lines(event["problem"]))
+            raise AirflowFailException(escape_control_lines(event["problem"]))
         self.log.info("%s", escape_control_lines(event["seen"]))
 
 

@@ -8,21 +8,25 @@ by hand: stop the producers, see the flow's lag at 0 and the group's the same tw
 where a log ends in a transaction's marker or in aborted records), stop the consumers, commit the ends of the target's
 logs for their group, start everything there. No fence, no barrier, no proof.
 
+in Airflow: the same move by the DAG `migrate__NAME`, in turn with moves by the command, on the same clusters and while
+the same Airflow runs: `by command` and `in Airflow` are to be compared with each other only. Nobody is asked.
+
 Seconds without writes are each producer's own: its last acknowledged record at the source to its first at the target.
 Environment:
 
     BENCH_PARTITIONS   partitions in all (default 100, over ten topics)
-    BENCH_CASES        comma-separated, of fenced, producers_first, consumers_first, by hand (default: all)
+    BENCH_CASES        comma-separated, of fenced, producers_first, consumers_first, by hand, in Airflow (default: all)
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -36,13 +40,16 @@ from clusters.admin import Admin
 from cutover.driver import RunEvent
 from cutover.run_opening import open_run
 from cutover.run_plan import plan_migration
-from lab import sample_applications
+from lab import airflow, sample_applications
+from lab.airflow_client import AirflowClient
+from lab.demo.dag_run_follower import follow_dag_run, read_failure_logs
 
 _TOPICS = choose_size(10, 2)
 _RATE = choose_size(500, 10)  # records a second of each producer
 _WATCH = "500ms"
-_BY_HAND = "by hand"
-_CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND), ("fenced", _BY_HAND))
+_BY_HAND, _BY_COMMAND, _IN_AIRFLOW = "by hand", "by command", "in Airflow"
+_CASES = choose_size(("fenced", "producers_first", "consumers_first", _BY_HAND, _IN_AIRFLOW), ("fenced", _BY_HAND))
+_ROUNDS = choose_size(2, 1)  # of the command and of Airflow
 
 
 def main() -> int:
@@ -53,6 +60,9 @@ def main() -> int:
     rows: list[dict[str, Any]] = []
     seconds: dict[str, dict[str, float]] = {}
     for number, case in enumerate(cases):
+        if case == _IN_AIRFLOW:
+            rows += _compare_with_airflow(partitions)
+            continue
         strategy = "fenced" if case == _BY_HAND else case
         with ExitStack() as stack:  # clusters of its own: none finds what another left
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
@@ -65,6 +75,40 @@ def main() -> int:
             rows.append(_row(case, partitions, found))
             report_progress(f"{rows[-1]}\n{_steps(steps)}")
     return publish_results("cutover", rows, build_cutover_goals(rows), {"seconds_by_step": seconds})
+
+
+def _compare_with_airflow(partitions: int) -> Iterator[dict[str, Any]]:
+    """A row for each move, by the command and in Airflow in turn."""
+    size = _TOPICS, max(1, partitions // _TOPICS)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
+        place = stack.enter_context(run_bench_clusters(scratch))
+        (topologies := scratch / "topologies").mkdir()
+        stack.callback(airflow.stop_airflow, scratch / "airflow")
+        parsed_again = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5"}  # seconds; files come one by one
+        running = airflow.start_airflow(
+            scratch / "airflow", topologies=topologies, state=scratch / "state", settings=parsed_again
+        )
+        client = AirflowClient(running.url)
+        for number, case in enumerate((_BY_COMMAND, _IN_AIRFLOW) * _ROUNDS):
+            with run_shop(place, f"a{number}", "fenced", _WATCH, *size, _RATE) as found:
+                report_progress(f"{case}: {partitions} partitions are copied, applications write and read")
+                if case == _BY_COMMAND:
+                    _run_migration(found, place)
+                else:
+                    _run_in_airflow(found, client, topologies)
+                yield _row(case, partitions, found)
+
+
+def _run_in_airflow(found: ShopApplications, client: AirflowClient, topologies: Path) -> None:
+    """By the DAG `migrate__NAME`. Raises RuntimeError with the logs of its tasks."""
+    shutil.copy(found.path, topologies)
+    dag = f"migrate__{found.name}"
+    client.wait_for_dag(dag)
+    client.unpause(dag)
+    client.trigger(dag, "bench", {"approval": "auto"})
+    if (state := follow_dag_run(client, dag, "bench", report_progress)) != "success":
+        raise RuntimeError("\n".join([f"{dag} ended {state}", *read_failure_logs(client, dag, "bench")]))
 
 
 def _run_migration(found: ShopApplications, place: BenchClusters) -> dict[str, float]:

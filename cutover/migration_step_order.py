@@ -141,7 +141,7 @@ def _gate_rows(policy: WavePolicy) -> Iterator[Step]:
         yield Step("hold_before", held, "watershed", None, policy.hold_before_ms + policy.reach_ms)
     if policy.checks_before:
         yield Step("checks_before", f"checks of your own: {', '.join(policy.checks_before)}", "hook", None)
-    yield Step("approval", "a person (or --approve auto) lets the applications be moved", "person", None)
+    yield Step("approval", "a person lets the applications be moved; with `auto` nobody is asked", "person", None)
     if policy.hooks.before:
         yield Step("hooks_before", f"hooks: {', '.join(policy.hooks.before)}", "hook", None)
 

@@ -64,7 +64,7 @@ def build_replicate_dag(file: TopologyFile) -> DAG:
         decided = {"evidence": "plan", "answer": "approve_apply", "approval": approval}
         applied = ApplyPlanOperator(task_id="apply", plan=frozen, path=str(file.path), retries=2, **decided)
         fleets = StartFleetsOperator(task_id="start_fleets", plan=frozen, workers="{{ params.workers }}", retries=1)
-        running = FlowsRunningOperator(task_id="wait_running", plan=frozen, fleets=fleets.output)
+        running = FlowsRunningOperator(task_id="wait_running", plan=frozen, fleets=fleets.output, retries=2)
         compiled >> planned >> approved >> applied >> fleets >> running
     return dag
 

@@ -93,13 +93,13 @@ def warm_executor(_rows: Iterable[int]) -> None:
 
 def serve_proof_requests(
     orders: FileIO,
-    prove: Callable[[list[str]], object],
+    prove: Callable[[list[str]], float | None],
     pulse: Callable[[], None],
     bound: float,
     every: float = _PULSE_S,
 ) -> None:
     """Makes the proofs that are requested until `orders` ends, or for `bound` seconds; calls `pulse` every `every`
-    seconds.
+    seconds. prove: returns for how many seconds to stay after this proof, at least; None changes nothing.
     """
     ends = time.monotonic() + bound
     pulse()
@@ -110,4 +110,5 @@ def serve_proof_requests(
         line = orders.readline()
         if not line.endswith(b"\n"):
             return
-        prove([str(word) for word in json.loads(line)])
+        stay = prove([str(word) for word in json.loads(line)])
+        ends = max(ends, time.monotonic() + (stay or 0.0))

@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _ordered(warm: WarmSession, arguments: Sequence[str]) -> None:
-    """One proof more; its log, in its own folder, says that the order has come."""
+def _ordered(warm: WarmSession, arguments: Sequence[str]) -> float | None:
+    """One proof more; its log, in its own folder, says that the order has come. Returns its `--stay`."""
     options = _parser().parse_args(arguments)
     make_folder(options.out)
     opened = open_for_append(options.out / LOG_FILE)  # not through a link, and not for everybody
@@ -67,6 +67,7 @@ def _ordered(warm: WarmSession, arguments: Sequence[str]) -> None:
     with os.fdopen(opened, "a", encoding="utf-8") as log, redirect_stdout(log), redirect_stderr(log):
         write_result_line(f"ordered of the application that has proven before (pid {os.getpid()})")
         _prove(options, warm)
+    return None if options.stay is None else float(options.stay)
 
 
 def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:

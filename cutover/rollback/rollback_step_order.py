@@ -50,7 +50,7 @@ def _prepare_rows(policy: WavePolicy, away: str, home: str) -> Iterator[Step]:
         policy.lag_bound_ms,
     )
     yield Step("history_proof", f"Spark proves what was carried back so far ({policy.history_level})", "proof", None)
-    yield Step("approval", "a person (or --approve auto) lets the applications be moved back", "person", None)
+    yield Step("approval", "a person lets the applications be moved back; with `auto` nobody is asked", "person", None)
 
 
 def _stop_rows(policy: WavePolicy, away: str) -> Iterator[Step]:

@@ -9,8 +9,9 @@ from lab.airflow_client import FINAL_RUN_STATES, AirflowClient, ApprovalQuestion
 
 _Say = Callable[[str], None]
 _SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
-# Airflow fails a task whose approval comes before its scheduler has seen the asking process end (3.3.2).
-_THINK_S = 5.0
+# Airflow tries a task again whose answer comes before its scheduler has seen the asking process end (3.3.2); its own
+# loop takes a third of a second (`plugins.watershed.operators.spark_application` TRIGGER_SETTLE_S).
+_THINK_S = 3.0
 _SILENCE_S = 15.0  # after so long without a word, a line says what is under way
 _OVER = ("success", "failed", "upstream_failed", "skipped", "removed")
 

@@ -33,7 +33,8 @@ APPROVAL_PARAM = Param(
 DRY_RUN_PARAM = Param(
     False,
     type="boolean",
-    description="Only say what every step does, who acts, and how it is undone: in the log of the task `dry_run`.",
+    description="Only say what every step does, who acts, and how it is undone: in the log of the task `dry_run`, "
+    "and on the page Replication.",
 )
 ACCEPT_LOSS_PARAM = Param(
     None,

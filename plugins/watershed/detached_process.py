@@ -20,9 +20,11 @@ import fcntl
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,21 +78,19 @@ class DetachedProcess:
         return None
 
     def tail(self, lines: int = 15) -> str:
-        """The last lines of its log, with control characters made visible: names of brokers and files are in them."""
-        try:
-            text = read_file_end(self.log, _LOG_END).decode(errors="replace").expandtabs(4)
-            return escape_control_lines("\n".join(text.splitlines()[-lines:]))
-        except OSError:
-            return "(no log)"
+        """The last lines of its log."""
+        return read_log_end(self.log, lines)
 
     def order(self, line: str) -> bool:
-        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe."""
+        """Pass a line to its standard input; False when nobody is there to read it, or it does not fit a pipe:
+        then nothing of it is written, because a part without its end would keep the reader from all that follow."""
         try:
             pipe = os.open(self.folder / "orders", os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             return False
         try:
-            return os.write(pipe, content := f"{line}\n".encode()) == len(content)
+            content = f"{line}\n".encode()
+            return _fits_pipe(pipe, len(content)) and os.write(pipe, content) == len(content)
         except OSError:
             return False
         finally:
@@ -127,6 +127,23 @@ class DetachedProcess:
             deadline = time.monotonic() + patience
             while self.alive() and time.monotonic() < deadline:
                 time.sleep(0.1)
+
+
+def _fits_pipe(pipe: int, size: int) -> bool:
+    """Whether a pipe takes so many bytes whole: up to PIPE_BUF whole or not at all, more only when it is empty."""
+    if size <= select.PIPE_BUF:
+        return True
+    waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+    return waiting == 0 and size <= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+
+
+def read_log_end(log: Path, lines: int) -> str:
+    """The last lines of a log, with control characters made visible: names of brokers and files are in them."""
+    try:
+        text = read_file_end(log, _LOG_END).decode(errors="replace").expandtabs(4)
+        return escape_control_lines("\n".join(text.splitlines()[-lines:]))
+    except OSError:
+        return "(no log)"
 
 
 def start_detached(

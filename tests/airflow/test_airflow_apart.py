@@ -138,12 +138,12 @@ def test_the_wait_for_flows_asks_again_when_its_process_dies(
 ) -> None:
     plan = frozen(tmp_path, page_world.one(page_world.ADDRESS))
     monkeypatch.setattr(
-        replication, "ask_expected_partitions", lambda plan: ExpectedPartitions({"onprem-to-cloud": {("orders", 0)}})
+        replication, "ask_expected_partitions", lambda *_: ExpectedPartitions({"onprem-to-cloud": {("orders", 0)}})
     )
     reports = [PartitionStatus("onprem-to-cloud", "orders", "dc.orders", 0, "running", at_ms=at) for at in (1, 2)]
     looks: list[Any] = [ClientProcessEnded("signal 6"), *reports]
 
-    def looked(_plan: Plan) -> dict[str, PartitionStatus]:
+    def looked(_plan: Plan, _ask: Any) -> dict[str, PartitionStatus]:
         found = looks.pop(0)
         if isinstance(found, Exception):
             raise found

@@ -85,7 +85,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
         told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "run_plan": course}
         return a_migration(world, log, "airflow", **told, **hooks)
 
-    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
+    def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:
         assert module == "spark.verify"
         step = folder.name.removeprefix("all.")
         verdict = world.verdicts.get(step, "proven")  # type: ignore[attr-defined]
@@ -496,6 +496,30 @@ def test_what_a_cluster_calls_things_is_no_markup() -> None:
     assert "x\\|\\<img\\>" in text
     assert "3 \\| \\[a\\](b)" in text
     assert "<script>" not in text
+
+
+def test_numbers_that_are_zero_are_one_row() -> None:
+    """An approver finds what is not zero, and still reads what was counted."""
+    from cutover.actions import AskApproval
+    from plugins.watershed.operators.approval_evidence import render_approval_evidence
+
+    evidence = {
+        "history_proof": {"verdict": "proven", "counts": {"altered": 0, "missing": 2, "proven": 5_000, "extra": 0}}
+    }
+    text = render_approval_evidence(AskApproval("g", "ann", "go?", evidence))
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    stranded = render_approval_evidence(AskApproval("g", "ann", "go?", {"stranded": [], "loss": 0}))
+    assert [line for line in stranded.splitlines() if line.startswith("**")][1:] == [
+        "**stranded:** none",
+        "**loss:** 0",
+    ]
+    assert rows == [
+        "| what | seen |",
+        "| verdict | proven |",
+        "| counts: missing | 2 |",
+        "| counts: proven | 5,000 |",
+        "| counts: altered, extra | 0 |",
+    ]
 
 
 @pytest.mark.parametrize(

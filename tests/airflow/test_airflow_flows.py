@@ -332,8 +332,8 @@ def test_loud_partition_is_a_problem_with_its_remedy() -> None:
 def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An earlier fleet left `running` behind; the trigger waits until somebody reports again."""
     looks = [view(status(0, at_ms=1), status(1, at_ms=1))] * 2 + [view(status(0, at_ms=2), status(1, at_ms=2))]
-    monkeypatch.setattr(replication, "ask_expected_partitions", lambda plan: WANTED)
-    monkeypatch.setattr(replication, "ask_newest_reports", lambda plan: looks.pop(0))
+    monkeypatch.setattr(replication, "ask_expected_partitions", lambda *_: WANTED)
+    monkeypatch.setattr(replication, "ask_newest_reports", lambda *_: looks.pop(0))
 
     async def first() -> Any:
         return await anext(FlowsRunning(freeze_plan(file).hash, [], poll_seconds=0.01).run())
@@ -344,9 +344,34 @@ def test_only_new_reports_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     task.check(CONTEXT, event)
 
 
+def test_a_task_waits_for_a_while_before_it_leaves_its_worker(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving the worker costs seconds, and workers are often there sooner."""
+    asked: list[Any] = []
+    looks = [view(), view(status(0, at_ms=2)), view(status(0, at_ms=3), status(1, at_ms=3))]
+
+    def look(_plan: Any, ask: Any) -> Any:
+        asked.append(ask)
+        return looks.pop(0)
+
+    monkeypatch.setattr(replication, "ask_expected_partitions", lambda *_: WANTED)
+    monkeypatch.setattr(replication, "ask_newest_reports", look)
+    monkeypatch.setattr(replication, "_LOOK_S", 0.0)
+    task = FlowsRunningOperator(task_id="w", plan=freeze_plan(file).hash, fleets=[])
+    task.execute(CONTEXT)
+    assert (looks, set(asked)) == ([], {replication.call_here})
+    monkeypatch.setattr(replication, "WORKER_WAIT_S", 0.0)
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(CONTEXT)
+    assert isinstance(deferred.value.trigger, FlowsRunning)
+
+
+def test_what_a_task_asks_is_asked_in_its_own_process() -> None:
+    assert replication.call_here("orders", "os.path:basename", {"p": "a/b"}) == "b"
+
+
 def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replication, "ask_expected_partitions", lambda plan: WANTED)
-    monkeypatch.setattr(replication, "ask_newest_reports", lambda plan: {})
+    monkeypatch.setattr(replication, "ask_expected_partitions", lambda *_: WANTED)
+    monkeypatch.setattr(replication, "ask_newest_reports", lambda *_: {})
     gone = state / "fleets" / "gone"
     gone.mkdir(parents=True)
     (gone / "process.json").write_text('{"pid": 1}')
@@ -355,5 +380,5 @@ def test_dead_fleet_ends_the_wait(file: Path, state: Path, monkeypatch: pytest.M
         return await anext(FlowsRunning(freeze_plan(file).hash, [str(gone)]).run())
 
     event = asyncio.run(first()).payload
-    with pytest.raises(AirflowException, match="has ended"):
+    with pytest.raises(AirflowFailException, match="has ended"):
         FlowsRunningOperator(task_id="w", plan="", fleets=[]).check(CONTEXT, event)

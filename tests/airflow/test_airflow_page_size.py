@@ -232,6 +232,30 @@ def test_the_newest_supervisor_is_told_with_what_keeps_it(tmp_path: Path) -> Non
     assert (fleet["supervisor"], fleet["note"]) == ("host-b:31", "1 of 2 workers are new")
 
 
+def test_workers_without_a_partition_are_not_called_missing(tmp_path: Path) -> None:
+    """A flow back is paused until the switch: its workers are there, and report nothing."""
+    plan = page_world.plan_in(tmp_path, page_world.one(ADDRESS))
+    [flow] = plan.flows
+    standing = {flow.id: {"state": "paused", "topology": "shop"}}
+    running = {("shop", "cloud"): {"state": "running", "workers": 2}}
+
+    def told(supervisor: SupervisorRecord | None, **changes: Any) -> dict[str, Any]:
+        known = {} if supervisor is None else {("shop", "cloud"): supervisor}
+        held: dict[str, Any] = {"flows": standing, "reports": {}, "fleets": running, "supervisors": known}
+        snapshot = replace(seen(plan, {}), **(held | changes))
+        [fleet] = build_fleets_view(plan, everywhere(plan, snapshot), NOW)["fleets"]
+        return dict(fleet)
+
+    there = SupervisorRecord("shop", "cloud", 1, "host-a:7", ready=True, at_ms=5)
+    fleet = told(there)
+    assert (fleet["present"], fleet["level"], fleet["ready"], fleet["since_ms"]) == (None, "idle", True, 5)
+    assert fleet["says"] == f"Nothing has to be copied: {flow.id} is paused. The workers are there and wait."
+    assert told(replace(there, ready=False))["level"] == "warn"
+    assert "no supervisor has reported" in told(None)["says"]
+    copying = {flow.id: {"state": "running", "topology": "shop"}}
+    assert (told(there, flows=copying)["present"], told(there, flows=copying)["level"]) == (0, "bad")
+
+
 # -- charts -----------------------------------------------------------------------------------------------------
 
 

@@ -224,6 +224,17 @@ def test_the_tab_of_a_run_without_a_report_says_why(state: Path, allowed: TestCl
     assert "read 3 of 12 &lt;chunks&gt;" in get(allowed).text
 
 
+def test_the_tab_shows_the_log_of_a_tail_that_another_application_proves(state: Path, allowed: TestClient) -> None:
+    folder = proof.locate_run_folder("verify__orders", RUN) / "all.tail_proof" / "1"
+    folder.mkdir(parents=True)
+    (folder / "ordered").touch()
+    (folder / "verify.log").write_text("round 1: 5 of 9 records read")
+    assert "round 1: 5 of 9" in get(allowed).text
+    (folder / "verify.log").rename(state / "verify.log")
+    (folder / "verify.log").symlink_to(state / "verify.log")
+    assert "(no log)" in get(allowed).text
+
+
 def test_several_proofs_of_a_run_are_listed(state: Path, allowed: TestClient) -> None:
     attempt(state, verdict="proven")
     attempt(state, verdict="proven", task="tail_proof")

@@ -28,7 +28,11 @@ class Orders:
         os.close(self.write)
 
     def stay(self, bound: float = 60.0, every: float = 60.0) -> None:
-        serve_proof_requests(self.read, self.did.append, self._pulse, bound, every)
+        serve_proof_requests(self.read, self._prove, self._pulse, bound, every)
+
+    def _prove(self, arguments: list[str]) -> float | None:
+        self.did.append(arguments)
+        return float(arguments[1]) if arguments[0] == "--stay" else None
 
     def _pulse(self) -> None:
         self.did.append("pulse")
@@ -47,6 +51,14 @@ def test_it_proves_what_is_ordered_and_ends_with_whoever_orders(orders: Orders) 
     orders.end()
     orders.stay()
     assert orders.did == ["pulse", ["--out", "a b"], ["--final"]]
+
+
+def test_a_proof_may_ask_it_to_stay_for_longer(orders: Orders) -> None:
+    """It waited for an approval; now it stands by until the tail is proven."""
+    orders.order(b'["--stay", "60"]\n["--final", "a"]\n')
+    threading.Timer(0.5, orders.end).start()
+    orders.stay(bound=0.2)
+    assert orders.did == ["pulse", ["--stay", "60"], ["--final", "a"]]
 
 
 def test_half_an_order_is_none(orders: Orders) -> None:

@@ -5,7 +5,7 @@ What would be lost, and what only one side has, comes first and in words of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutover.failover.loss import render_utc_instant
@@ -23,7 +23,8 @@ def render_approval_evidence(wanted: AskApproval) -> str:
     named = sorted(wanted.evidence.items(), key=lambda item: item[0] not in _SHOWN)
     for step, outcome in named:
         if not isinstance(outcome, Mapping):
-            lines += [f"**{_told(step)}:** {_cell(outcome)}", ""]
+            is_none = isinstance(outcome, Sequence) and not outcome
+            lines += [f"**{_told(step)}:** {'none' if is_none else _cell(outcome)}", ""]
             continue
         lines += _SHOWN[step](outcome) if step in _SHOWN else _rows(step, outcome)
         lines.append("")
@@ -37,7 +38,12 @@ def _rows(step: str, outcome: Mapping[str, Any]) -> list[str]:
 def _seen(outcome: Mapping[str, Any]) -> Iterator[str]:
     for name, value in sorted(outcome.items(), key=lambda item: item[0] != "verdict"):
         if isinstance(value, Mapping):
-            yield from (f"| {_told(name)}: {_cell(key)} | {_cell(n)} |" for key, n in value.items() if _is_number(n))
+            numbers = {key: number for key, number in value.items() if _is_number(number)}
+            yield from (
+                f"| {_told(name)}: {_cell(key)} | {_cell(number)} |" for key, number in numbers.items() if number
+            )
+            if zeros := [_cell(key) for key, number in numbers.items() if not number]:
+                yield f"| {_told(name)}: {', '.join(zeros)} | 0 |"
         elif value is not None:
             yield f"| {_told(name)} | {_moment(value) if name.endswith('_ms') else _cell(value)} |"
 

@@ -31,7 +31,13 @@ from plugins.watershed.dag_params import explain_options_as_params, parse_choice
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
 from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
-from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, ProcessEnded, attach_or_start_spark
+from plugins.watershed.operators.spark_application import (
+    TRIGGER_SETTLE_S,
+    ProcessEnded,
+    attach_or_start_spark,
+    build_spark_environment,
+    is_awaited,
+)
 from plugins.watershed.state_folder import find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
@@ -40,7 +46,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_span_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE
+from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, read_history_stay
 from plugins.watershed.steps.step_driver import (
     NOTHING_BEGUN,
     ApprovalAnswers,
@@ -133,31 +139,35 @@ class CutoverStep:
                 result = run_steps(order, self.log, approve, patience, self.asker(order), leave_long=leave_long)
                 return _require_not_refused(result)
             except ProofNeeded as needed:
+                stay = read_history_stay(build_spark_environment()) if needed.may_stay else 0.0
                 application = attach_or_start_spark(
                     needed.folder,
                     "spark.verify",
-                    build_proof_arguments(needed.wanted),
+                    build_proof_arguments(needed.wanted) + (["--stay", str(stay)] if stay else []),
                     find_frozen_plan(order.plan).topology,
                     self.log,
+                    orders=stay > 0,
                 )
-                self.await_application(application)
+                self.await_application(application, STANDBY_SUMMARY_FILE if stay else "", proven=True)
             except StandbyNeeded as needed:
                 begin_standby(order, needed.wanted, self.log)
-                self.await_application(order.standby.process, STANDBY_SUMMARY_FILE)
+                self.await_application(order.standby.process, str(order.standby.summary))
             except StillWaiting:
                 return self.wait(order)
 
-    def await_application(self, application: DetachedProcess, file: str = "") -> None:
-        """Waits until it has ended, or `file` is in its folder: for PROOF_WAIT_S here, for longer in the triggerer."""
+    def await_application(self, application: DetachedProcess, file: str = "", *, proven: bool = False) -> None:
+        """Waits until it has ended or come to its result (`is_awaited`): for PROOF_WAIT_S here, for longer in the
+        triggerer.
+        """
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
         while time.monotonic() < deadline:
-            if not application.alive() or (file and (application.folder / file).exists()):
+            if not is_awaited(application, file, proven=proven):
                 self.awaited = None
                 return
             time.sleep(_LOOK_S)
         self.awaited = None
         self.log.info("%s goes on; waiting for it in the triggerer", application.folder)
-        waiting = ProcessEnded(str(application.folder), file=file)
+        waiting = ProcessEnded(str(application.folder), file=file, proven=proven)
         self.defer(trigger=waiting, method_name="come_back", timeout=_WAIT_LIMIT)
 
     def on_kill(self) -> None:

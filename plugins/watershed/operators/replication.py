@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from plugins.watershed.detached_process import DetachedProcess
@@ -24,12 +26,16 @@ from plugins.watershed.fleet_supervisors import (
 from plugins.watershed.operators.person_notifier import find_notifier_problems
 from plugins.watershed.shared_client_processes import ask_client_process
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from plugins.watershed.steps.migration_dag_tasks import WORKER_WAIT_S
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
     from topology.plan import Plan
 
+AskClusters = Callable[[str, str, dict[str, Any]], Any]  # as `ask_client_process`
 _SERVED = ("running", "catching_up")
+_LOOK_S = 1.0  # between two looks of a task
+_FLOW_STATUS = "plugins.watershed.operators.flow_status"
 _QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is a halt
 
 
@@ -92,9 +98,11 @@ class StartFleetsOperator(BaseOperator):
 
 
 class FlowsRunningOperator(BaseOperator):
-    """Wait, without a worker slot, until every partition of every flow is served.
+    """Wait until every partition of every flow is served: for WORKER_WAIT_S here, because leaving the worker costs
+    seconds and workers are often there sooner, then without a worker slot.
 
-    Fails at once when a fleet's program ended or a partition has halted, with its coordinates and remedy.
+    Fails for good when a fleet's program ended or a partition has halted, with its coordinates and remedy. A retry is
+    for a task that was killed, as the Kafka client may do with its process.
     """
 
     template_fields: Sequence[str] = ("plan", "fleets")
@@ -106,20 +114,60 @@ class FlowsRunningOperator(BaseOperator):
         self.timeout = timeout
 
     def execute(self, context: Any) -> None:
-        """Leaves the worker slot; the triggerer follows the status topics."""
+        """Leaves the worker slot when it takes longer; the triggerer follows the status topics then."""
         folders = [str(folder) for folder in self.fleets]
+        watch, deadline = FlowsWatch(self.plan, folders, call_here), time.monotonic() + WORKER_WAIT_S
+        while time.monotonic() < deadline:
+            if (event := watch.look(self.log)) is not None:
+                self.check(context, event)
+                return
+            time.sleep(_LOOK_S)
         self.defer(trigger=FlowsRunning(self.plan, folders), method_name="check", timeout=self.timeout)
 
     def check(self, context: Any, event: dict[str, Any]) -> None:
-        """Fails with the partitions that have halted, or with the fleet that has ended."""
+        """Fails with the partitions that have halted, or with the fleet that has ended. Another try would take their
+        reports for those of an earlier fleet, and wait."""
         if event["problem"]:
-            raise AirflowException(escape_control_lines(event["problem"]))
+            raise AirflowFailException(escape_control_lines(event["problem"]))
         self.log.info("%s", escape_control_lines(event["seen"]))
 
 
+class FlowsWatch:
+    """Looks at `watershed.status` on the plan's target clusters. Only reports that are newer than those of the first
+    look count: an earlier fleet may have left `running` behind."""
+
+    def __init__(self, plan: str, fleets: list[str], ask: AskClusters) -> None:
+        self.plan, self.fleets, self.ask = find_frozen_plan(plan).read(), fleets, ask
+        self._first: dict[str, int] | None = None
+        self._said = ""
+
+    def look(self, log: Any) -> dict[str, str] | None:
+        """None while it goes on; at the end `seen` for people, and `problem`, "" when every partition is served."""
+        from clusters.errors import ClusterError
+
+        try:
+            text, problem, done = self._judge()
+        except ClusterError as trouble:
+            text, problem, done = f"asking again: {trouble}", "", False
+        if text != self._said:
+            log.info("%s", escape_control_lines(text))
+            self._said = text
+        problem = problem or describe_dead_fleets(self.fleets)
+        return {"seen": text, "problem": problem} if done or problem else None
+
+    def _judge(self) -> tuple[str, str, bool]:
+        wanted = ask_expected_partitions(self.plan, self.ask)
+        view = ask_newest_reports(self.plan, self.ask)
+        if self._first is None:
+            self._first = {key: report.at_ms for key, report in view.items()}
+        found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != self._first.get(k)})
+        if missing := ask_missing_workers(self.plan, self.ask):
+            return "; ".join([found.text, *missing]), found.problem, False
+        return found.text, found.problem, found.done
+
+
 class FlowsRunning(BaseTrigger):
-    """Polls `watershed.status` on the plan's target clusters. Only reports that are newer than those of the first poll
-    count: an earlier fleet may have left `running` behind."""
+    """The same in the triggerer."""
 
     def __init__(self, plan: str, fleets: list[str], poll_seconds: float = 3.0) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
@@ -133,30 +181,11 @@ class FlowsRunning(BaseTrigger):
         return "plugins.watershed.operators.replication.FlowsRunning", kwargs
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """One event: `seen` for people, `problem` "" when every partition is served."""
-        from clusters.errors import ClusterError
-
-        plan = find_frozen_plan(self.plan).read()
-        first: dict[str, int] | None = None
-        said = ""
+        """One event (`FlowsWatch.look`)."""
+        watch = FlowsWatch(self.plan, self.fleets, ask_client_process)
         while True:
-            try:
-                wanted = await asyncio.to_thread(ask_expected_partitions, plan)
-                view = await asyncio.to_thread(ask_newest_reports, plan)
-                if first is None:
-                    first = {key: report.at_ms for key, report in view.items()}
-                found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != first.get(k)})
-                text, problem, done = found.text, found.problem, found.done
-                if missing := await asyncio.to_thread(ask_missing_workers, plan):
-                    text, done = "; ".join([text, *missing]), False
-            except ClusterError as trouble:
-                text, problem, done = f"asking again: {trouble}", "", False
-            if text != said:
-                self.log.info("%s", escape_control_lines(text))
-                said = text
-            problem = problem or describe_dead_fleets(self.fleets)
-            if done or problem:
-                yield TriggerEvent({"seen": text, "problem": problem})
+            if (event := await asyncio.to_thread(watch.look, self.log)) is not None:
+                yield TriggerEvent(event)
                 return
             await asyncio.sleep(self.poll_seconds)
 
@@ -180,32 +209,32 @@ class ExpectedPartitions:
     standing: dict[str, str] = field(default_factory=dict)
 
 
-def ask_expected_partitions(plan: Plan) -> ExpectedPartitions:
+def call_here(_topology: str, function: str, arguments: dict[str, Any]) -> Any:
+    """In a task, which may hold a Kafka client."""
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(**arguments)
+
+
+def ask_expected_partitions(plan: Plan, ask: AskClusters = ask_client_process) -> ExpectedPartitions:
     """What `watershed.flows` wants of the plan's running flows now: a migration stops flows, and retires topics."""
-    told = ask_client_process(
-        plan.topology, "plugins.watershed.operators.flow_status:read_expected_partitions", {"plan": plan.hash}
-    )
+    told = ask(plan.topology, f"{_FLOW_STATUS}:read_expected_partitions", {"plan": plan.hash})
     places = {flow: {(topic, partition) for topic, partition in found} for flow, found in told["places"].items()}
     return ExpectedPartitions(places, told["standing"])
 
 
-def ask_newest_reports(plan: Plan) -> dict[str, Any]:
+def ask_newest_reports(plan: Plan, ask: AskClusters = ask_client_process) -> dict[str, Any]:
     """The newest report of every partition of the plan's flows, by its key."""
     from clusters.partition_status_records import PartitionStatus
 
-    told = ask_client_process(
-        plan.topology, "plugins.watershed.operators.flow_status:read_newest_reports", {"plan": plan.hash}
-    )
+    told = ask(plan.topology, f"{_FLOW_STATUS}:read_newest_reports", {"plan": plan.hash})
     return {report.key: report for report in map(PartitionStatus.from_json, told)}
 
 
-def ask_missing_workers(plan: Plan) -> list[str]:
+def ask_missing_workers(plan: Plan, ask: AskClusters = ask_client_process) -> list[str]:
     """What somebody has to run where Airflow starts no workers (`placement: external`), a line for each fleet."""
     if not any(flow.placement == "external" for flow in plan.flows):
         return []
-    told = ask_client_process(
-        plan.topology, "plugins.watershed.operators.flow_status:read_fleet_states", {"plan": plan.hash}
-    )
+    told = ask(plan.topology, f"{_FLOW_STATUS}:read_fleet_states", {"plan": plan.hash})
     wanted = {fleet.target for fleet in list_fleets(plan)}
     return [each["text"] for each in told if each["waits"] and each["target"] in wanted]
 

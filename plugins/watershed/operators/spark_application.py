@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from clusters.private_files import read_private_file
-from cutover.evidence.proof_summary import PROOF_COUNTS
+from cutover.evidence.proof_summary import PROOF_COUNTS, PROVEN_VERDICTS, read_proof_summary
 from plugins.watershed.detached_process import (
     DetachedProcess,
     ProcessStartFailed,
@@ -97,23 +97,31 @@ class SparkApplicationOperator(BaseOperator):
 
 
 class ProcessEnded(BaseTrigger):
-    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile. file: of one that
-    goes on when it has come to a result, that result in its folder.
+    """Fires when the program of a folder has ended, however it ended; passes its log on meanwhile. file, proven: as
+    `is_awaited`.
 
     Somebody who marks or clears the waiting task ends the program; a restart of the triggerer does not.
     """
 
     def __init__(
-        self, folder: str, poll_seconds: float = 1.0, settle_seconds: float = TRIGGER_SETTLE_S, file: str = ""
+        self,
+        folder: str,
+        poll_seconds: float = 1.0,
+        settle_seconds: float = TRIGGER_SETTLE_S,
+        file: str = "",
+        proven: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # Airflow's has no annotations
-        self.folder, self.file = folder, file
+        self.folder, self.file, self.proven = folder, file, proven
         self.poll_seconds, self.settle_seconds = poll_seconds, settle_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Class path and arguments, as Airflow's database keeps them."""
         kwargs = {"folder": self.folder, "poll_seconds": self.poll_seconds, "settle_seconds": self.settle_seconds}
-        return "plugins.watershed.operators.spark_application.ProcessEnded", kwargs | {"file": self.file}
+        return "plugins.watershed.operators.spark_application.ProcessEnded", kwargs | {
+            "file": self.file,
+            "proven": self.proven,
+        }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event, with the program's folder and its exit code (None: killed)."""
@@ -121,7 +129,7 @@ class ProcessEnded(BaseTrigger):
         shown = 0
         await asyncio.sleep(self.settle_seconds)
         while True:
-            running = program.alive() and not (self.file and (program.folder / self.file).exists())
+            running = is_awaited(program, self.file, proven=self.proven)
             shown = self._pass_on(program, shown)
             if not running:
                 yield TriggerEvent({"folder": self.folder, "exit_code": program.exit_code()})
@@ -143,10 +151,26 @@ class ProcessEnded(BaseTrigger):
         return shown
 
 
+def is_awaited(program: DetachedProcess, file: str, *, proven: bool = False) -> bool:
+    """Whether the program runs and has not come to its result. file: the result of one that goes on after it, by its
+    name in the folder or its path; "" where the result is the end. proven: it goes on only after a summary that says
+    so, and ends after another one, which takes some seconds."""
+    if not program.alive():
+        return False
+    result = program.folder / file
+    return not (file and (has_proven(result) if proven else result.exists()))
+
+
+def has_proven(summary: Path) -> bool:
+    """Whether the summary is there and its verdict is one of success: only then `spark.verify --stay` stays."""
+    return read_proof_summary(summary).verdict in PROVEN_VERDICTS
+
+
 def attach_or_start_spark(
-    folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any
+    folder: Path, module: str, arguments: Sequence[Any], topology: Path, log: Any, *, orders: bool = False
 ) -> DetachedProcess:
-    """The newest attempt below `folder` while it runs or waits to be collected, else a new one."""
+    """The newest attempt below `folder` while it runs or waits to be collected, else a new one. orders: it takes
+    commands (`start_detached`)."""
     tried = list_attempts(folder)
     if tried:
         last = tried[-1]
@@ -156,7 +180,7 @@ def attach_or_start_spark(
     fresh = folder / str(len(tried) + 1)
     told = [str(a).replace("{topology}", str(topology)).replace("{out}", str(fresh)) for a in arguments if a]
     try:
-        application = start_detached(fresh, module, told, build_spark_environment())
+        application = start_detached(fresh, module, told, build_spark_environment(), orders=orders)
     except ProcessStartFailed as failure:
         raise AirflowException(escape_control_lines(str(failure))) from None
     log.info("started %s (pid %s), log and results in %s", module, application.pid(), fresh)

@@ -229,7 +229,7 @@ class EndWaveOperator(BaseOperator):
                 f"by the journal, wave {self.wave} is not done: its last entry is {last.step}, {last.kind} "
                 f"{read_end_state(last) or ''}. {_AGAIN}"
             )
-        order.standby.process.dismiss()
+        order.standby.dismiss()
         told = {"wave": self.wave, "run": order.journal_run, "plan": self.plan, "sealed_ms": last.at_ms}
         told |= {"kind": self.kind, "evidence": str(order.evidence), "journal_root": last.hash}
         for asset in self.outlets:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from clusters.fleet import SupervisorRecord
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
 from plugins.watershed.page.flow_rows import build_cluster_row, list_flow_reports
 from replicator.worker.flow_state import SILENT_STATE
@@ -32,21 +33,24 @@ class FleetPanelRow:
     """The workers for one target cluster.
 
     desired: `running`, `stopped`, or `unknown` where the cluster holds no record. present: workers with a report that
-    is not too old. unserved: partitions without such a worker. supervisor: who starts and heals the workers, as far as
-    its newest record says; placement: where; None: not known. note: what keeps the fleet from its size. level: ok |
-    idle | warn | bad.
+    is not too old; None where no partition has to be served, because only then workers report. unserved: partitions
+    without such a worker. supervisor: who starts and heals the workers, as far as its newest record says; placement:
+    where; None: not known. ready: the supervisor has seen its workers come up. since_ms: when it wrote that. note: what
+    keeps the fleet from its size. level: ok | idle | warn | bad.
     """
 
     target: str
     engine: str
     desired: str
     wanted: int | None
-    present: int
+    present: int | None
     unserved: int
     level: str
     says: str
     placement: str | None = None
     supervisor: str | None = None
+    ready: bool = False
+    since_ms: int | None = None
     note: str = ""
     workers: tuple[FleetWorkerRow, ...] = ()
     more_workers: int = 0
@@ -83,15 +87,21 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
     ordered = record.get("workers")
     wanted = ordered if isinstance(ordered, int) and not isinstance(ordered, bool) else max(f.workers for f in flows)
     level, says = _judge(desired, wanted, len(workers), len(reports) - len(heard), snapshot)
+    states = {flow.id: str(snapshot.flows.get(flow.id, {}).get("state") or flow.state) for flow in flows}
+    is_standing = not reports and desired == "running" and snapshot.complete and "running" not in states.values()
+    if is_standing:
+        level, says = _judge_standing(states, supervisor)
     return FleetPanelRow(
         target=target,
         engine=_text(record.get("engine")) or " and ".join(sorted({flow.engine for flow in flows})),
         placement=_text(record.get("placement")),
         supervisor=supervisor.holder if supervisor else None,
+        ready=supervisor is not None and supervisor.ready,
+        since_ms=supervisor.at_ms if supervisor else None,
         note=supervisor.note if supervisor and desired == "running" else "",
         desired=desired,
         wanted=wanted,
-        present=len(workers),
+        present=None if is_standing else len(workers),
         unserved=len(reports) - len(heard),
         level=level,
         says=says,
@@ -114,9 +124,26 @@ def _judge(desired: str, wanted: int, present: int, unserved: int, snapshot: Clu
     if desired == "unknown":
         return "idle", "This topology was not applied to the cluster yet: start replication."
     if not present:
-        return "bad", "No worker reports. Start replication again, or look into the log of the fleet."
+        return "bad", (
+            "No worker reports. The supervisor starts missing ones again; without a supervisor, Heal does. Look into "
+            "the log of the fleet if none comes."
+        )
     if unserved:
         return "warn", f"{unserved:,} partitions have no worker that reports."
     if present < wanted:
-        return "warn", f"{present} of {wanted} workers serve partitions. A worker without a partition is not counted."
+        return "warn", (
+            f"{present} of {wanted} workers serve partitions. The supervisor starts a missing one again; without a "
+            "supervisor, Heal does. A worker without a partition is not counted."
+        )
     return "ok", "As many workers as wanted, and every partition is served."
+
+
+def _judge_standing(states: Mapping[str, str], supervisor: SupervisorRecord | None) -> tuple[str, str]:
+    """A worker reports partitions, and here is none to serve. So only the supervisor knows of workers."""
+    flow, state = next(iter(states.items()))
+    why = f"Nothing has to be copied: {f'{flow} is {state}' if len(states) == 1 else 'its flows stand still'}."
+    if supervisor is None:
+        return "idle", f"{why} Whether workers are there is not known: no supervisor has reported."
+    if supervisor.ready:
+        return "idle", f"{why} The workers are there and wait."
+    return "warn", f"{why} The supervisor has not seen its workers yet."

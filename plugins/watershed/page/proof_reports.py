@@ -16,10 +16,10 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from clusters.private_files import read_private_file
-from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.detached_process import DetachedProcess, read_log_end
 from plugins.watershed.operators.spark_application import list_attempts
 from plugins.watershed.state_folder import locate_run_folder, locate_state_folder, make_file_name
-from plugins.watershed.steps.standby_proof import is_standby_attempt
+from plugins.watershed.steps.standby_proof import is_proving, is_standby_attempt, locate_proof_log
 
 PROOF_REPORT_FILE = "report.html"
 PROOF_SUMMARY_FILE = "summary.json"
@@ -95,9 +95,11 @@ def _shown(dag_id: str, run_id: str, task_id: str) -> str:
     report = newest.folder / PROOF_REPORT_FILE
     if report.is_file() and is_inside_state(report):
         return read_private_file(report).decode(errors="replace")
-    if newest.alive():
-        return _page("The proof runs", e("pre", newest.tail(_LINES)), again=True)
-    return _page("No report", e("p", "The proof ended without one. Its last words:"), e("pre", newest.tail(_LINES)))
+    log = locate_proof_log(newest)
+    said = e("pre", read_log_end(log, _LINES) if is_inside_state(log) else "(no log)")
+    if is_proving(newest):
+        return _page("The proof runs", said, again=True)
+    return _page("No report", e("p", "The proof ended without one. Its last words:"), said)
 
 
 def _tasks(dag_id: str, run_id: str, task_id: str) -> list[Path]:

@@ -17,6 +17,7 @@ from plugins.watershed.page.proof_reports import (
     list_unlinked_attempts,
 )
 from plugins.watershed.state_folder import locate_state_folder, make_file_name, require_folder_name
+from plugins.watershed.steps.standby_proof import is_proving
 
 _Row = dict[str, Any]
 _PROOFS = 50
@@ -49,7 +50,7 @@ def _row(dag: str, task: Path, program: DetachedProcess, at_ms: int) -> _Row:
     """What a summary says, where it is of the kind that a proof writes; anything else is left out, as if it were not
     there, and makes no verdict."""
     told = _summary(program.folder)
-    verdict = str(told["verdict"]) if told else "running" if program.alive() else "none"
+    verdict = str(told["verdict"]) if told else "running" if is_proving(program) else "none"
     return {
         "dag": dag,
         "run": task.parent.name,

@@ -214,7 +214,8 @@ def _read_run_files(run: dict[str, Any], runs: list[dict[str, Any]], may: UserRi
     dag, dag_run = run["dag"], run["dag_run"]
     if not dag_run or dag not in may.dags_with_runs():
         return {"evidence": [], "proofs": [], "progress": None}
-    now = next((step["name"] for step in run["steps"] if step["state"] == "under_way"), None)
+    # A step that has to wait before it begins says so, too: it is the next one then.
+    now = next((step["name"] for step in run["steps"] if step["state"] == "under_way"), run["next"])
     progress = None
     if now is not None and may.can_see_logs(dag.partition("__")[0]):
         progress = read_step_progress(dag, dag_run, run["kind"], run["wave"], now)

@@ -20,6 +20,7 @@ from plugins.watershed.page.proof_reports import (
 from plugins.watershed.state_folder import locate_run_folder, make_file_name
 from plugins.watershed.steps.live_messages import read_live_message
 from plugins.watershed.steps.migration_dag_tasks import ALL_WAVES
+from plugins.watershed.steps.standby_proof import is_proving, locate_proof_log
 
 _Row = dict[str, Any]
 _WAVES = 20
@@ -91,10 +92,11 @@ def read_step_progress(dag: str, run: str, kind: str, wave: str, step: str) -> _
 def read_proof_progress(task: Path) -> _Row | None:
     """The newest line about the progress of a proof that runs in a task's folder; None where none does."""
     tried = [each for each in list_unlinked_attempts(task) if is_proof_attempt(each)]
-    if not tried or not tried[-1].alive():
+    if not tried or not is_proving(tried[-1]):
         return None
+    log = locate_proof_log(tried[-1])
     try:
-        end = read_file_end(tried[-1].log, _LOG_END).decode(errors="replace")
+        end = read_file_end(log, _LOG_END).decode(errors="replace") if is_inside_state(log) else ""
     except OSError:
         return None
     told = [found.group() for found in _PROGRESS.finditer(end)]

@@ -33,7 +33,9 @@ from plugins.watershed.steps.migration_dag_tasks import (
 )
 from plugins.watershed.steps.standby_proof import (
     STANDBY_STAY_S,
+    STANDBY_SUMMARY_FILE,
     StandbyProof,
+    has_proven_and_stays,
     is_standby_attempt,
     plan_standby_proof,
     read_standby_verdict,
@@ -99,7 +101,7 @@ class StepOrder:
     @property
     def standby(self) -> StandbyProof:
         """The Spark application that is warm when the producers of this wave are fenced."""
-        return StandbyProof(DetachedProcess(self.folder("standby")))
+        return StandbyProof(DetachedProcess(self.folder("standby")), self.folder("history_proof"))
 
     def migration(self, **hooks: Any) -> RunDriver:
         """The driver for this run. Raises ClusterError, CutoverError."""
@@ -127,10 +129,11 @@ def name_airflow_actor(dag: str, user: str = "") -> str:
 
 
 class ProofNeeded(Exception):
-    """The step has to wait for a Spark application that does this proof in this folder."""
+    """The step has to wait for a Spark application that does this proof in this folder. may_stay: it may be the one
+    that proves the tail, too."""
 
-    def __init__(self, wanted: RequestProof, folder: Path) -> None:
-        self.wanted, self.folder = wanted, folder
+    def __init__(self, wanted: RequestProof, folder: Path, *, may_stay: bool = False) -> None:
+        self.wanted, self.folder, self.may_stay = wanted, folder, may_stay
         super().__init__(f"a proof of {wanted.flow}")
 
 
@@ -220,7 +223,8 @@ def run_steps(
 
     def prove(wanted: RequestProof) -> ProofOutcome:
         seen = _prove_by_standby(order, at, wanted, patience.sleep) if wanted.final else None
-        return seen or _read_step_proof(order.folder(at), wanted, order.plan)
+        may_stay = at == "history_proof" and any(step.name == "tail_proof" for step in migration.steps)
+        return seen or _read_step_proof(order.folder(at), wanted, order.plan, may_stay=may_stay)
 
     try:
         migration = order.migration(
@@ -236,7 +240,7 @@ def run_steps(
             begin_standby_early(order, migration, log)
         fenced = list_fenced_steps(migration.steps)
         for at in list_steps_to_do(order, [*steps]):
-            _prepare_step(order, migration, steps[at], leave_long=leave_long)
+            _prepare_step(order, migration, steps[at], log, leave_long=leave_long)
             patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
@@ -258,18 +262,28 @@ def _ask_forward(migration: RunDriver, ask: AskPerson, request: PersonRequest) -
 
 def _keep_live(order: StepOrder, event: RunEvent, log: Any) -> None:
     """For whoever watches the run. A step must not fail because nobody can be shown what it waits for."""
-    if event.kind not in ("begin", "seen"):
-        return
+    if event.kind in ("begin", "seen"):
+        _tell_live(order, event.step, event.text, log)
+
+
+def _tell_live(order: StepOrder, step: str, text: str, log: Any) -> None:
     try:
-        keep_live_message(order.dag, order.run, order.wave, event.step, event.text)
+        keep_live_message(order.dag, order.run, order.wave, step, text)
     except OSError as problem:
         log.warning("the page is not told what this step sees: %s", problem)
 
 
-def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, *, leave_long: bool) -> None:
+_WARMING = "Spark gets ready to prove what is written last; producers write on until it is"
+
+
+def _prepare_step(order: StepOrder, migration: RunDriver, step: Step, log: Any, *, leave_long: bool) -> None:
     """Raises StandbyNeeded and StillWaiting for a step that must not begin here and now."""
     if step.name == "fence_producers":
-        require_warm_standby(order, migration)
+        try:
+            require_warm_standby(order, migration)
+        except StandbyNeeded:
+            _tell_live(order, step.name, _WARMING, log)
+            raise
     is_left = leave_long and step.actor != "hook" and waits_long(step)
     if is_left and not _is_done(migration, order, step.name):
         raise StillWaiting
@@ -318,7 +332,7 @@ def take_back_wave(order: StepOrder, log: Any, ask: AskPerson = defer_confirmati
     def say(event: RunEvent) -> None:
         log.info("%s: %s: %s", event.step, event.kind, escape_control_lines(event.text))
 
-    order.standby.process.dismiss()
+    order.standby.dismiss()
 
     def opened(**hooks: Any) -> RunDriver:
         return order.migration(
@@ -364,22 +378,24 @@ def _prove_by_standby(
     folder, topology = order.folder(at), find_frozen_plan(order.plan).topology
     if not order.standby.prove(folder, build_proof_arguments(wanted), topology, sleep):
         return None
-    order.standby.process.dismiss()
+    order.standby.dismiss()
     return read_standby_verdict(folder, order.plan)
 
 
-def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str) -> ProofOutcome:
+def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str, *, may_stay: bool) -> ProofOutcome:
     """The verdict of the newest attempt in the step's folder. Raises ProofNeeded while there is none."""
     from cutover.evidence.proof_summary import read_proof_summary
 
     tried = list_attempts(folder)
+    if tried and has_proven_and_stays(tried[-1]):
+        return read_proof_summary(tried[-1].folder / STANDBY_SUMMARY_FILE, plan_hash)
     if not tried or tried[-1].alive():
-        raise ProofNeeded(wanted, folder)
+        raise ProofNeeded(wanted, folder, may_stay=may_stay)
     last = tried[-1]
     if last.exit_code() not in (0, 1, 3):
         (last.folder / "collected").touch()
         if len(tried) < _PROOF_ATTEMPTS + is_standby_attempt(tried[0]):
-            raise ProofNeeded(wanted, folder)
+            raise ProofNeeded(wanted, folder, may_stay=may_stay)
     return read_proof_summary(last.folder / "summary.json", plan_hash)
 
 

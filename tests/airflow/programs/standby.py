@@ -1,12 +1,14 @@
 """Stands for `spark.verify --stay`: a verdict, then those that are ordered on standard input.
 
 standby.py MODE [arguments of spark.verify]. MODE: `proves`; `leaves` before it is ordered anything; `dies` of an order;
-`errs`: what is ordered comes to no verdict; `differs`: so says the first proof, and it does not stay.
+`errs`: what is ordered comes to no verdict; `differs`: so says the first proof, and it does not stay; `fails`: that
+comes to no verdict, and its session ends slowly.
 """
 
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
 parser = argparse.ArgumentParser()
@@ -25,7 +27,10 @@ def say(out: Path, verdict: str) -> None:
 
 
 assert options.stay
-say(options.out, "different" if options.mode == "differs" else "proven")
+say(options.out, {"differs": "different", "fails": "error"}.get(options.mode, "proven"))
+if options.mode == "fails":
+    time.sleep(1.0)
+    raise SystemExit(2)
 if options.mode in ("leaves", "differs"):
     raise SystemExit(0)
 for line in sys.stdin:

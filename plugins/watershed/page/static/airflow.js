@@ -54,6 +54,14 @@ export async function failure(dag, run, task, number, index) {
   const last = lines.filter((line) => ["error", "critical"].includes(line.level)).pop() || lines[lines.length - 1];
   return String(said || last?.event || "").slice(0, 1000);
 }
+// What a dry run said, wave by wave: the result of its task in each.
+export async function foretold(dag, run) {
+  const at = `dags/${name(dag)}/dagRuns/${name(run)}/taskInstances`;
+  const told = await ask(rest(`${at}/~/xcomEntries?xcom_key_pattern=return_value&limit=100`));
+  const tasks = told.xcom_entries.map((each) => each.task_id).filter((task) => task.endsWith(".dry_run"));
+  const results = await Promise.all(tasks.map((task) => ask(rest(`${at}/${name(task)}/xcomEntries/return_value`))));
+  return results.map((each) => String(each.value)).join("\n\n");
+}
 export const answer = (dag, run, task, index, option) =>
   send(`dags/${name(dag)}/dagRuns/${name(run)}/taskInstances/${name(task)}/${index}/hitlDetails`, "PATCH", {
     chosen_options: [option],

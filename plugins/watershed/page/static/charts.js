@@ -4,10 +4,20 @@ import { h, s } from "./dom.js";
 import { about, clock, duration, rate } from "./words.js";
 
 const [WIDTH, HEIGHT, PAD] = [240, 44, 3];
+const FEWEST = 15; // points of the axis (half an hour), so that the first of them do not look like a long time
 
-export function charts(told) {
-  const known = told.records.concat(told.delay_ms, told.rate_bytes).filter((value) => value !== null).length;
-  if (!known) return h("p.soft", {}, "Charts of lag, delay and rate begin when the page is open; they reach three hours back.");
+// The axis begins with the first value, and not three hours ago when nobody had looked yet.
+function begun(told) {
+  const lists = [told.records, told.delay_ms, told.rate_bytes];
+  const first = told.records.findIndex((_, at) => lists.some((values) => values[at] !== null));
+  const at = Math.min(first, told.records.length - FEWEST);
+  const [records, delay_ms, rate_bytes] = lists.map((values) => values.slice(at));
+  return { ...told, since_ms: told.from_ms + first * told.step_ms, records, delay_ms, rate_bytes };
+}
+
+export function charts(whole) {
+  if (!whole.records.concat(whole.delay_ms, whole.rate_bytes).some((value) => value !== null)) return h("p.soft", {}, "Charts of lag, delay and rate begin when the page is open; they reach three hours back.");
+  const told = begun(whole);
   return h(
     "div.charts",
     { "data-key": "charts" },
@@ -21,8 +31,7 @@ function chart(name, what, values, told, shown) {
   const seen = values.filter((value) => value !== null);
   const highest = Math.max(0, ...seen);
   const last = seen.length ? seen[seen.length - 1] : null;
-  const hours = Math.round((told.step_ms * values.length) / 3_600_000);
-  const says = `${name}, ${what}, of the last ${hours} hours: now ${shown(last)}, highest ${shown(highest)}`;
+  const says = `${name}, ${what}, since ${clock(told.since_ms)}: now ${shown(last)}, highest ${shown(highest)}`;
   return h(
     "figure.chart",
     {},
@@ -31,7 +40,7 @@ function chart(name, what, values, told, shown) {
       s("title", {}, says),
       s("path.base", { d: `M0,${HEIGHT - 0.5} H${WIDTH}` }),
       s("path.line", { d: path(values, highest) })),
-    h("p.chart-numbers", {}, `now ${shown(last)}`, h("span.soft", {}, ` · highest ${shown(highest)} since ${clock(told.from_ms)}`)),
+    h("p.chart-numbers", {}, `now ${shown(last)}`, h("span.soft", {}, ` · highest ${shown(highest)} since ${clock(told.since_ms)}`)),
   );
 }
 

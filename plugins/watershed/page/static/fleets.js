@@ -1,7 +1,7 @@
 // Workers: for each target cluster how many are wanted, who reports, and what can be done about it.
 
 import { h } from "./dom.js";
-import { duration, icon, number, plural, words } from "./words.js";
+import { duration, icon, moment, number, plural, words } from "./words.js";
 
 const MARK = { ok: "running", warn: "silent", bad: "refused", idle: "stopped" };
 // What the DAG of fleets takes as `action`, each with its own words: what is asked before it is done.
@@ -40,14 +40,15 @@ function fleet(each, dag) {
     each.note ? h("p.soft", {}, `The supervisor says: ${each.note}`) : null,
     each.cluster.state === "silent" ? h("p.problem", {}, `${each.target} does not answer. `, each.cluster.problem || "") : null,
     h("dl.facts", {},
-      fact("present", `${number(each.present)} of ${each.wanted === null ? "?" : number(each.wanted)} wanted`),
+      fact("present", `${each.present === null ? "not known," : `${number(each.present)} of`} ${each.wanted === null ? "?" : number(each.wanted)} wanted`),
       fact("shall be", words(each.desired)),
       fact("engine", each.engine),
       each.placement ? fact("placement", each.placement) : null,
-      each.supervisor ? fact("supervisor", each.supervisor) : null,
+      each.supervisor ? fact("supervisor", `${each.supervisor}: ${each.ready ? "its workers are there" : "its workers are not all there"}${each.since_ms ? `, since ${moment(each.since_ms)}` : ""}`)
+        : each.placement === "external" || each.desired === "stopped" ? null : fact("supervisor", "none has reported; Heal starts one"),
       fact("without a worker", plural(each.unserved, "partition"))),
     each.workers.length
-      ? h("details", {}, h("summary", {}, plural(each.present, "worker")),
+      ? h("details", {}, h("summary", {}, plural(each.workers.length + each.more_workers, "worker")),
           h("ul.plain", {}, each.workers.map((worker) => h("li", {}, h("code", {}, worker.name), ` ${plural(worker.partitions, "partition")}, reported ${duration(worker.age_ms)} ago`))),
           each.more_workers ? h("p.soft", {}, `and ${plural(each.more_workers, "worker")} more`) : null)
       : null,

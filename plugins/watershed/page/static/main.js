@@ -8,7 +8,7 @@ import { fleetAction, fleetsView } from "./fleets.js";
 import { clusterDetail, flowsView } from "./flows.js";
 import { openHelp } from "./help.js";
 import { groupsView, topicsView } from "./lists.js";
-import { migrationsView } from "./migrations.js";
+import { learnDryRun, migrationsView } from "./migrations.js";
 import { hush, learn, notices } from "./notices.js";
 import { proofsView } from "./proofs.js";
 import { follow } from "./theme.js";
@@ -19,13 +19,13 @@ const VIEWS = ["flows", "topics", "groups", "fleets", "migrations", "proofs"];
 const LISTS = ["flows", "topics", "groups"]; // those with a filter and pages
 const TOAST_MS = 10000;
 // What stands in the address: with it a view opens again as it was. first, part: numbers of the first row of a page.
-const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "only", "first", "part", "partOnly"];
+const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "dry", "only", "first", "part", "partOnly"];
 const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs", fleet: "fleets", supervise: "fleets", operate: "flows", decide: "flows", inspect: "flows", drill: "migrations", abandon: "migrations" };
 const $ = (id) => document.getElementById(id);
 
 const query = new URLSearchParams(location.search);
 const tab = ofDag(query.get("dag"), query.get("run"));
-const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", only: "", first: 0, part: 0, partOnly: "", chosen: "", runFixed: false };
+const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", dry: "", only: "", first: 0, part: 0, partOnly: "", chosen: "", runFixed: false };
 let names = null; // topologies that this user may see
 let told = null; // what was read last, of the view
 let detail = null;
@@ -89,6 +89,7 @@ async function tick() {
     [told, detail, asked] = [{ ...view, view: state.view, topology }, part, questions];
     [readAt, problem] = [Date.now(), null];
     learn(told).then((news) => news && paint());
+    if (state.dry && state.view === "migrations") learnDryRun(...state.dry.split(" ")).then((news) => news && paint());
   } catch (failure) {
     if (mine !== round) return;
     problem = failure;
@@ -203,7 +204,7 @@ function show(element, change) {
 }
 
 const ACTS = {
-  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", only: "", pair: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
+  view: (element) => go({ view: element.dataset.view, flow: "", cluster: "", report: "", dry: "", only: "", pair: "", run: tab?.view === element.dataset.view ? tab.run : "" }),
   flow: (element) => show(element, { flow: element.dataset.flow, cluster: "" }),
   cluster: (element) => show(element, { cluster: element.dataset.cluster, flow: "" }),
   arrow: (element) => element.dataset.flow ? show(element, { flow: element.dataset.flow, cluster: "" })
@@ -216,6 +217,10 @@ const ACTS = {
   run: (element) => go({ run: element.dataset.run }),
   report: (element) => go({ report: state.report === element.dataset.report ? "" : element.dataset.report })
     .then(() => document.querySelector("iframe.report")?.scrollIntoView({ block: "start" })),
+  dry: (element) => {
+    const dry = state.dry === element.dataset.run && state.view === "migrations" ? "" : element.dataset.run;
+    go({ view: "migrations", flow: "", cluster: "", dry }).then(() => document.querySelector("pre.dry")?.scrollIntoView({ block: "center" }));
+  },
   start: (element) => {
     const found = told.actions.find((each) => each.dag === element.dataset.dag);
     const preset = element.dataset.preset ? JSON.parse(element.dataset.preset) : {};
@@ -236,7 +241,7 @@ const ACTS = {
     confirmAnswer($("form"), question, element.dataset.option, next, (text, done) => {
       if (done) asked = [];
       say(text);
-      tick();
+      tick().then(() => done && document.querySelector("[data-key=stands]")?.scrollIntoView({ block: "center" }));
     });
   },
 };
@@ -296,7 +301,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("change", (event) => {
   if (event.target.id === "topology") {
     [told, detail] = [null, null];
-    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", only: "" });
+    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", dry: "", only: "" });
   }
 });
 window.addEventListener("popstate", () => {

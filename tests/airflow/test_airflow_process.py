@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -50,6 +51,32 @@ def test_second_start_finds_the_first(state: Path) -> None:
     assert again.pid() == pid
     first.end(grace=5)
     assert not first.alive()
+
+
+@pytest.mark.parametrize("elsewhere", [{"pids_of": "another container"}, {"started": 1}])
+def test_who_cannot_signal_it_asks_it_to_end_and_signals_nobody_else(state: Path, elsewhere: dict[str, object]) -> None:
+    """The triggerer's container has other pids than the scheduler's: the same number is another process there."""
+    program, bystander = begin(state / "p", seconds=60), subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        pid = program.pid()
+        file = state / "p" / "process.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | elsewhere | {"pid": bystander.pid}))
+        program.dismiss()
+        program.end(grace=20)
+        assert not program.alive()
+        assert pid is not None
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_wish_to_end_is_not_kept_for_the_next_program(state: Path) -> None:
+    (state / "p").mkdir(parents=True)
+    (state / "p" / "asked-to-end").write_text("0")
+    program = begin(state / "p", seconds=1.5)
+    wait_for_end(program)
+    assert program.exit_code() == 0
 
 
 def test_racing_starts_leave_one_program(state: Path) -> None:

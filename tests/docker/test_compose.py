@@ -198,7 +198,7 @@ def test_fault_1_two_fleets_leave_cores_for_proofs() -> None:
 
 
 def test_faults_2_5_8_each_fleet_of_the_sample_has_a_supervisor_that_is_not_airflows(tmp_path: Path) -> None:
-    """Not a task's child: it survives Airflow, and comes back with its container. Nor a second one beside Airflow's: the
+    """Not a task's child: it survives Airflow, and comes back with its container. Nor one beside Airflow's: the
     placement says so."""
     plan = compile_path(SAMPLE)
     assert {flow.placement for flow in plan.flows} == {"external"}

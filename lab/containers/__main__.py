@@ -20,7 +20,7 @@ from lab.demo.demo_steps import start_clock
 from lab.errors import LabError
 
 _ROOT = Path(__file__).resolve().parents[2]
-_FILES = (_ROOT / "docker-compose.yaml", _ROOT / "docker" / "demo.yaml")
+COMPOSE_FILES = (_ROOT / "docker-compose.yaml", _ROOT / "docker" / "demo.yaml")
 _SCRATCH = _ROOT / ".watershed" / "containers"
 _SECRETS = _ROOT / ".env"
 
@@ -35,8 +35,8 @@ def main() -> int:
     options = parser.parse_args()
     say = start_clock()
     try:
-        engine = find_engine(_SCRATCH, _build_environment(options.records))
-        project = ComposeProject(engine, _FILES)
+        engine = find_engine(_SCRATCH, build_environment(options.records))
+        project = ComposeProject(engine, COMPOSE_FILES)
         return _remove(project, say) if options.verb == "down" else _run(project, say, keep=options.keep)
     except LabError as problem:
         click.echo(f"error: {problem}", err=True)
@@ -46,8 +46,8 @@ def main() -> int:
 def _run(project: ComposeProject, say: Callable[[str], None], *, keep: bool) -> int:
     engine = project.engine
     say(f"{engine.name} {engine.run('version', '--format', '{{.Client.Version}}').strip()}")
-    services = _read_services(project)
-    bases = list_base_images((_ROOT / "docker" / "Dockerfile").read_text(), _FILES[0].read_text())
+    services = read_services(project)
+    bases = list_base_images((_ROOT / "docker" / "Dockerfile").read_text(), COMPOSE_FILES[0].read_text())
     provide_base_images(engine, bases, _ROOT / "docker" / "bases", _SCRATCH, say)
     build_images(engine, list_builds(services), _ROOT, say)
     if _is_there(project, services):
@@ -75,7 +75,7 @@ def _is_there(project: ComposeProject, services: dict[str, Any]) -> bool:
     return any(project.find_container(name) for name in services)
 
 
-def _read_services(project: ComposeProject) -> dict[str, Any]:
+def read_services(project: ComposeProject) -> dict[str, Any]:
     """All services of the project, with their variables resolved. Raises LabError."""
     done = subprocess.run(
         project.build_command("--profile", "demo", "config"),
@@ -85,12 +85,12 @@ def _read_services(project: ComposeProject) -> dict[str, Any]:
         check=False,
     )
     if done.returncode != 0:
-        raise LabError(f"{_FILES[0]} cannot be read: {done.stderr.strip()}")
+        raise LabError(f"{COMPOSE_FILES[0]} cannot be read: {done.stderr.strip()}")
     found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
     return found
 
 
-def _build_environment(records: int) -> dict[str, str]:
+def build_environment(records: int) -> dict[str, str]:
     """Ours, with the secrets of `make compose-secrets`, which are made when they are not there."""
     subprocess.run([_ROOT / "docker" / "secrets.sh", _SECRETS], check=True, capture_output=True)
     lines = [line.partition("=") for line in _SECRETS.read_text().splitlines() if "=" in line and line[0] != "#"]

@@ -1,0 +1,138 @@
+"""What `make containers` decides before it runs anything."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.containers import container_engine
+from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
+from lab.containers.images import BASE_STAGES, list_base_images, provide_base_images, render_pip_settings
+from lab.containers.startup import list_one_shot_services, plan_start_stages
+from lab.demo.application_switch import main as switch_application
+from lab.demo.container_application import build_application_arguments, list_container_applications
+from lab.demo.demo_setup import DEMO_APPLICATIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+BASES = ROOT / "docker" / "bases"
+
+
+def write_program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_without_an_engine_it_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(EngineMissing) as told:
+        find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+    assert "docker is not installed" in str(told.value)
+    assert "podman is not installed" in str(told.value)
+    assert "apt-get install podman runc netavark" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("docker", "why"),
+    [
+        ("exit 1", "its daemon does not answer"),
+        ('[ "$1" = info ]', "docker has no compose plugin"),
+    ],
+)
+def test_a_docker_that_cannot_be_used_is_named(tmp_path: Path, docker: str, why: str) -> None:
+    write_program(tmp_path, "docker", docker)
+    with pytest.raises(EngineMissing, match=why):
+        find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+    write_program(tmp_path, "podman", "echo no cgroups here >&2; exit 1")
+    with pytest.raises(EngineMissing, match="podman is installed and does not work here: no cgroups here"):
+        find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+
+
+def test_docker_comes_first(tmp_path: Path) -> None:
+    write_program(tmp_path, "docker", "exit 0")
+    write_program(tmp_path, "podman", "exit 0")
+    engine = find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+    assert engine.name == "docker"
+    assert engine.checks_health
+    assert ComposeProject(engine, (Path("a.yaml"),)).build_command("up")[:4] == ["docker", "compose", "-f", "a.yaml"]
+
+
+def test_podman_without_systemd_gets_settings_unless_somebody_has_made_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_engine, "_SYSTEMD", tmp_path / "nothing")
+    write_program(tmp_path, "podman", "exit 0")
+    engine = find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+    assert engine.name == "podman"
+    assert not engine.checks_health
+    told = Path(engine.environ["CONTAINERS_CONF"]).read_text()
+    assert 'cgroup_manager = "cgroupfs"' in told
+    assert 'runtime = "crun"' in told
+    write_program(tmp_path, "runc", "exit 0")
+    find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
+    assert 'runtime = "runc"' in Path(engine.environ["CONTAINERS_CONF"]).read_text()
+    own = {"PATH": str(tmp_path), "CONTAINERS_CONF": "/own.conf"}
+    assert find_engine(tmp_path / "settings", own).environ == own
+
+
+def test_every_base_image_can_be_made_and_is_never_asked_for_elsewhere() -> None:
+    compose, dockerfile = (ROOT / name for name in ("docker-compose.yaml", "docker/Dockerfile"))
+    images = list_base_images(dockerfile.read_text(), compose.read_text())
+    assert {image.partition(":")[0] for image in images} == set(BASE_STAGES)
+    stages = re.findall(r"^FROM \S+ AS (\w+)$", (BASES / "Containerfile").read_text(), re.MULTILINE)
+    assert sorted(stages) == sorted(BASE_STAGES.values())
+
+
+def test_bases_that_nobody_can_give_or_make_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("podman", "docker"):
+        write_program(tmp_path, name, "exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def provide(name: str, image: str) -> None:
+        engine = ContainerEngine("docker" if name == "docker" else "podman", {"PATH": str(tmp_path)})
+        provide_base_images(engine, [image], BASES, tmp_path, lambda text: None)
+
+    with pytest.raises(EngineMissing, match="docker cannot pull python:3"):
+        provide("docker", "python:3")
+    with pytest.raises(EngineMissing, match="no registry gives python:3, and without mmdebstrap"):
+        provide("podman", "python:3")
+    write_program(tmp_path, "mmdebstrap", "exit 1")
+    with pytest.raises(EngineMissing, match="an image that is pinned by digest cannot be made"):
+        provide("podman", "python:3@sha256:00")
+
+
+def test_a_build_gets_pips_settings_and_no_more() -> None:
+    told = (
+        ":env:.index-url='https://u:p@mirror.example.com/simple'\nglobal.cert='/own.pem'\n:env:.find-links='/wheels'\n"
+    )
+    assert render_pip_settings(told, certificates=False) == (
+        "[global]\nindex-url = https://u:p@mirror.example.com/simple\n"
+    )
+    assert render_pip_settings("", certificates=True) == "[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n"
+
+
+def test_each_service_starts_behind_what_it_depends_on() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
+    stages = plan_start_stages(services | {"demo": {"profiles": ["demo"]}})
+    place = {name: number for number, stage in enumerate(stages) for name in stage}
+    assert set(place) == set(services)
+    for name, service in services.items():
+        assert all(place[other] < place[name] for other in service.get("depends_on", {})), name
+    assert len(stages) == 3
+    assert list_one_shot_services(services) == {"airflow-init"}
+
+
+def test_an_application_in_a_container_waits_at_its_own_name() -> None:
+    assert set(list_container_applications()) == set(DEMO_APPLICATIONS)
+    assert list_container_applications()["checkout"].http == "http://checkout:8090"
+    module, *arguments = build_application_arguments("billing")
+    assert module == "lab.billing_consumer"
+    assert "--directory=/applications/billing" in arguments
+    assert arguments[arguments.index("--host") + 1] == "billing"
+    assert "--bootstrap" not in arguments
+
+
+def test_the_switch_knows_the_containers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert switch_application(["containers", "status", "nobody"]) == 1
+    assert "there is no application nobody in containers" in capsys.readouterr().out

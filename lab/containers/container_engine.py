@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from lab.errors import LabError
 _PODMAN_PACKAGES = "podman runc netavark aardvark-dns fuse-overlayfs iptables catatonit mmdebstrap"
 _SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
 _RUN_S = 600.0
+_PROCESSES = 32768  # podman lowers its own limit to this, and cannot give its containers more
 
 
 class EngineMissing(LabError):
@@ -131,13 +133,16 @@ def _find_docker(environ: Mapping[str, str]) -> tuple[ContainerEngine | None, st
 
 def _settle_podman(settings: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of podman's commands. Where no systemd runs, and nobody has configured podman, it gets settings
-    that do without: groups of processes and events by itself."""
+    that do without: it keeps control groups and events itself, and gives no container more than its own limits."""
     if _SYSTEMD.is_dir() or "CONTAINERS_CONF" in environ:
         return dict(environ)
     settings.mkdir(parents=True, exist_ok=True)
     file = settings / "containers.conf"
     runtime = "runc" if shutil.which("runc", path=environ.get("PATH", "")) else "crun"
+    files, processes = (resource.getrlimit(each)[1] for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    limits = f'"nofile={files}:{files}", "nproc={min(processes, _PROCESSES)}:{min(processes, _PROCESSES)}"'
     file.write_text(
+        f"[containers]\ndefault_ulimits = [{limits}]\n"
         f'[engine]\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\nruntime = "{runtime}"\n'
         '[network]\nnetwork_backend = "netavark"\n'
     )

@@ -92,12 +92,18 @@ def build_images(engine: ContainerEngine, builds: Mapping[str, Mapping[str, Any]
     """Builds each image once. Raises EngineFailed."""
     for image, build in builds.items():
         began = time.monotonic()
-        arguments = [f"--build-arg={key}={value}" for key, value in build.get("args", {}).items()]
+        arguments = [f"--build-arg={each}" for each in list_build_arguments(build)]
         words = ["--file", str(root / build["dockerfile"]), "--target", build["target"], "--tag", image]
         with _lend_settings(root / ".watershed") as lent:
             mounts = lent if engine.name == "podman" else []
             engine.run("build", "--quiet", *mounts, *arguments, *words, str(root), timeout=None)
         say(f"{image} built, {describe_image(engine, image)}, {time.monotonic() - began:.0f} s")
+
+
+def list_build_arguments(build: Mapping[str, Any]) -> list[str]:
+    """`NAME=VALUE` of a `build` section. The specification has a mapping and a list."""
+    args = build.get("args") or []
+    return [f"{key}={value}" for key, value in args.items()] if isinstance(args, Mapping) else list(args)
 
 
 def describe_image(engine: ContainerEngine, image: str) -> str:

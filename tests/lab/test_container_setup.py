@@ -10,7 +10,13 @@ import yaml
 
 from lab.containers import container_engine
 from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
-from lab.containers.images import BASE_STAGES, list_base_images, provide_base_images, render_pip_settings
+from lab.containers.images import (
+    BASE_STAGES,
+    list_base_images,
+    list_build_arguments,
+    provide_base_images,
+    render_pip_settings,
+)
 from lab.containers.startup import list_one_shot_services, plan_start_stages
 from lab.demo.application_switch import main as switch_application
 from lab.demo.container_application import build_application_arguments, list_container_applications
@@ -110,6 +116,12 @@ def test_a_build_gets_pips_settings_and_no_more() -> None:
         "[global]\nindex-url = https://u:p@mirror.example.com/simple\n"
     )
     assert render_pip_settings("", certificates=True) == "[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n"
+
+
+@pytest.mark.parametrize("args", [{"EXTRAS": "aws keystores"}, ["EXTRAS=aws keystores"]])
+def test_arguments_of_a_build_are_a_mapping_or_a_list(args: object) -> None:
+    assert list_build_arguments({"args": args}) == ["EXTRAS=aws keystores"]
+    assert list_build_arguments({}) == []
 
 
 def test_each_service_starts_behind_what_it_depends_on() -> None:

@@ -54,7 +54,7 @@ def _run(project: ComposeProject, say: Callable[[str], None], *, keep: bool) -> 
         _remove(project, say)  # an earlier demonstration, whose records would be counted
     try:
         start_services(project, services, say)
-        code = project.show("run", "--rm", "--no-deps", "demo")
+        code = project.show("--profile", "demo", "run", "--rm", "--no-deps", "demo")
     except BaseException:
         click.echo("the containers stay, to be looked at; `make containers-down` removes them", err=True)
         raise
@@ -66,7 +66,7 @@ def _run(project: ComposeProject, say: Callable[[str], None], *, keep: bool) -> 
 
 def _remove(project: ComposeProject, say: Callable[[str], None]) -> int:
     began = time.monotonic()
-    project.run("down", "--volumes", "--remove-orphans")
+    project.run("--profile", "demo", "down", "--volumes", "--remove-orphans")
     say(f"containers and their volumes removed, {time.monotonic() - began:.0f} s")
     return 0
 

@@ -67,15 +67,24 @@ class ContainerEngine:
 
 @dataclass(frozen=True, slots=True)
 class ComposeProject:
-    """Compose files as one project of an engine."""
+    """Compose files as one project of an engine.
+
+    name: of the project; containers, volumes and networks are its own. profiles: whose services belong to it. settings:
+    read in place of `.env`.
+    """
 
     engine: ContainerEngine
     files: tuple[Path, ...]
+    name: str
+    profiles: tuple[str, ...]
+    settings: Path
 
     def build_command(self, *arguments: str) -> list[str]:
         """The command line of the engine's Compose implementation."""
         program = ["docker", "compose"] if self.engine.name == "docker" else [sys.executable, "-m", "podman_compose"]
-        return [*program, *(word for file in self.files for word in ("-f", str(file))), *arguments]
+        files = (word for file in self.files for word in ("-f", str(file)))
+        profiles = (word for profile in self.profiles for word in ("--profile", profile))
+        return [*program, "-p", self.name, "--env-file", str(self.settings), *files, *profiles, *arguments]
 
     def show(self, *arguments: str) -> int:
         """Runs the command with its output shown. Returns its exit code."""
@@ -92,7 +101,7 @@ class ComposeProject:
 
     def find_container(self, service: str) -> str | None:
         """The id of the service's container, running or not; None when there is none."""
-        of = [f"label=com.docker.compose.service={service}", "label=com.docker.compose.project=watershed"]
+        of = [f"label=com.docker.compose.service={service}", f"label=com.docker.compose.project={self.name}"]
         words = [word for each in of for word in ("--filter", each)]
         found = self.engine.run("ps", "--all", "--quiet", "--no-trunc", *words).split()
         return found[0] if found else None

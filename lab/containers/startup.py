@@ -21,10 +21,10 @@ _CHECKS_AT_ONCE_S = 15.0
 
 
 def plan_start_stages(services: Mapping[str, Any]) -> list[list[str]]:
-    """The services without a profile, in stages: each depends on services of earlier stages only."""
+    """All services but `demo`, in stages: each depends on services of earlier stages only."""
     graph: nx.DiGraph[str] = nx.DiGraph()
     for name, service in services.items():
-        if "profiles" not in service:
+        if name != "demo":  # it is run when all others are ready
             graph.add_node(name)
             graph.add_edges_from((other, name) for other in service.get("depends_on", {}))
     return [sorted(stage) for stage in nx.topological_generations(graph)]

@@ -106,7 +106,7 @@ class DetachedProcess:
     def dismiss(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Send it the signal, without waiting for its end. What has ended is left alone.
 
-        What runs on another machine, or in another container, is asked to end (SIGTERM); other signals do not get there.
+        What runs on another machine, or in another container, is asked to end (SIGTERM). No other signal gets there.
         """
         pid = self.pid()
         if pid is None or not self.alive():

@@ -36,6 +36,8 @@ COMPOSE = ROOT / "docker-compose.yaml"
 DEMO = ROOT / "docker" / "demo.yaml"
 SAMPLE = ROOT / "docker" / "topologies" / "orders-move.yaml"
 SPARK_SIZES = ("SPARK_CORES", "SPARK_MEMORY")
+COMPOSE_PROGRAM = (sys.executable, "-m", "podman_compose")
+COMMANDS_OF_IMAGE = "/opt/watershed/docker/settings/commands.yaml"
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 
 
@@ -50,7 +52,7 @@ def resolve(folder: Path, *files: Path) -> dict[str, Any]:
     podman.write_text("#!/bin/sh\necho podman version 5.0.0\n")
     podman.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "podman_compose", *(word for file in files for word in ("-f", str(file))), "config"],
+        [*COMPOSE_PROGRAM, *(word for file in files for word in ("-f", str(file))), "--profile", "way-back", "config"],
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "WATERSHED_POSTGRES_PASSWORD": "other"},
         capture_output=True,
         text=True,
@@ -93,7 +95,7 @@ def test_the_demonstration_adds_applications_and_leaves_the_rest_as_it_is(tmp_pa
     assert set(together) - set(alone) == set(DEMO_APPLICATIONS)  # `demo` has a profile
     for name in ("airflow-scheduler", "airflow-triggerer"):
         added = dict(together[name]["environment"].items() - alone[name]["environment"].items())
-        assert added == {"WATERSHED_HOOK_HOSTS": "checkout:8090", "WATERSHED_COMMANDS": "/settings/commands.yaml"}
+        assert added == {"WATERSHED_HOOK_HOSTS": "checkout:8090", "WATERSHED_COMMANDS": COMMANDS_OF_IMAGE}
         together[name]["environment"] = alone[name]["environment"]
     assert {name: together[name] for name in alone} == alone
 
@@ -308,6 +310,21 @@ def test_the_programs_of_the_sample_settings_are_the_demonstrations_own() -> Non
     assert program[1]["airflow"] is True
     assert importlib.util.find_spec(program[1]["argv"][2])
     assert set(declared) == set(DEMO_APPLICATIONS)
+
+
+def test_what_a_checkout_has_is_roots_alone_in_the_images_whatever_its_umask_was(tmp_path: Path) -> None:
+    """A file of programs that others can write to is refused; one that uid 1000 cannot read is of no use."""
+    assert (ROOT / COMMANDS_OF_IMAGE.removeprefix("/opt/watershed/")).is_file()
+    copies = DOCKERFILE.read_text().split("COPY . .\nRUN ")[1:]
+    assert len(copies) == 2
+    for mode in (0o664, 0o600):
+        file = write_program(tmp_path / "folder" / "commands.yaml", "")
+        file.chmod(mode)
+        for copied in copies:
+            command = copied.partition(" && pip install")[0]
+            subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+            assert file.stat().st_mode & 0o777 == 0o644
+            assert file.parent.stat().st_mode & 0o777 == 0o755
 
 
 def read_default(text: str) -> str:

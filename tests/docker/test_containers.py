@@ -1,7 +1,7 @@
 """The images built, docker-compose.yaml run where there is an engine: the demonstration, and what ends unexpectedly.
 
 `pytest -m soak -s tests/docker/test_containers.py` prints the seconds of docs/containers.md. It uses the project
-`watershed` of the engine, removes what an earlier run of it has left, and leaves nothing.
+`watershed-demo` of the engine, removes what an earlier run of it has left, and leaves nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from lab.containers.__main__ import COMPOSE_FILES, build_environment, read_services
+from lab.containers.__main__ import build_project, read_services
 from lab.containers.container_engine import ComposeProject, EngineMissing, find_engine
 from lab.containers.startup import start_services, wait_until_ready
 
@@ -36,13 +36,12 @@ SCHEMA = json.dumps({"schema": '"string"'})
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject]:
     """With everything in it as the demonstration has left it."""
     try:
-        engine = find_engine(tmp_path_factory.mktemp("engine"), build_environment(RECORDS))
+        found = build_project(find_engine(tmp_path_factory.mktemp("engine")), RECORDS)
     except EngineMissing as missing:
         pytest.skip(str(missing))
     done = subprocess.run(
         [sys.executable, "-m", "lab.containers", "run", "--keep", f"--records={RECORDS}"], check=False
     )
-    found = ComposeProject(engine, COMPOSE_FILES)
     try:
         assert done.returncode == 0
         yield found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from lab.containers import __main__ as containers
 from lab.containers import container_engine
 from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
 from lab.containers.images import (
@@ -21,6 +23,7 @@ from lab.containers.startup import list_one_shot_services, plan_start_stages
 from lab.demo.application_switch import main as switch_application
 from lab.demo.container_application import build_application_arguments, list_container_applications
 from lab.demo.demo_setup import DEMO_APPLICATIONS
+from lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
 BASES = ROOT / "docker" / "bases"
@@ -61,7 +64,55 @@ def test_docker_comes_first(tmp_path: Path) -> None:
     engine = find_engine(tmp_path / "settings", {"PATH": str(tmp_path)})
     assert engine.name == "docker"
     assert engine.checks_health
-    assert ComposeProject(engine, (Path("a.yaml"),)).build_command("up")[:4] == ["docker", "compose", "-f", "a.yaml"]
+    project = ComposeProject(engine, (Path("a.yaml"),), "own", ("x", "y"), Path("own.env"))
+    own = ["-p", "own", "--env-file", "own.env", "-f", "a.yaml", "--profile", "x", "--profile", "y"]
+    assert project.build_command("up") == ["docker", "compose", *own, "up"]
+
+
+def use_scratch(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "_SCRATCH", folder)
+    monkeypatch.setattr(containers, "_SECRETS", folder / "demo.env")
+
+
+def test_the_demonstration_is_another_project_than_the_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_scratch(tmp_path, monkeypatch)
+    compose = yaml.safe_load(containers.COMPOSE_FILES[0].read_text())
+    project = containers.build_project(ContainerEngine("docker", {}), 7)
+    command = project.build_command("down", "--volumes")
+    assert compose["name"] != project.name == command[command.index("-p") + 1]
+    write_program(tmp_path, "docker", 'echo "$@" | grep -o "project=[a-z-]*"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = ComposeProject(ContainerEngine("docker", os.environ), project.files, project.name, (), tmp_path)
+    assert found.find_container("cloud") == f"project={project.name}"
+    installed = re.findall(r"(WATERSHED_\w+_PORT):-(\d+)", containers.COMPOSE_FILES[0].read_text())
+    assert {name for name, _ in installed} == set(containers.DEMO_PORTS)
+    assert not {port for _, port in installed} & set(containers.DEMO_PORTS.values())
+
+
+def test_the_installations_settings_do_not_steer_the_demonstration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_scratch(tmp_path, monkeypatch)
+    asked = set(re.findall(r"\$\{(\w+)", "".join(file.read_text() for file in containers.COMPOSE_FILES)))
+    mine = dict.fromkeys(asked, "mine") | {"COMPOSE_PROFILES": "mine", "PATH": "/bin"}
+    found = containers.build_environment(mine, 7)
+    assert set(found) == asked | {"PATH"}  # none is left for `.env` to say
+    assert {name for name, value in found.items() if value == "mine"} == set(containers.DEMO_PORTS)
+    assert found["WATERSHED_TOPOLOGY"] == "orders-move.yaml"
+    assert found["WATERSHED_RECORDS"] == "7"
+    assert not Path(found["WATERSHED_SECRETS_FILE"]).exists()
+    assert re.fullmatch("[0-9a-f]{64}", found["WATERSHED_POSTGRES_PASSWORD"])
+
+
+def test_a_password_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_scratch(tmp_path, monkeypatch)
+    monkeypatch.setattr(containers, "_ROOT", tmp_path)
+    (tmp_path / "docker").mkdir()
+    write_program(tmp_path / "docker", "secrets.sh", "echo no space >&2; exit 1")
+    with pytest.raises(LabError, match=r"no password can be written to .*demo.env: no space"):
+        containers.build_environment({}, 7)
 
 
 def test_podman_without_systemd_gets_settings_unless_somebody_has_made_some(
@@ -126,7 +177,7 @@ def test_arguments_of_a_build_are_a_mapping_or_a_list(args: object) -> None:
 
 def test_each_service_starts_behind_what_it_depends_on() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
-    stages = plan_start_stages(services | {"demo": {"profiles": ["demo"]}})
+    stages = plan_start_stages(services | {"demo": {}})
     place = {name: number for number, stage in enumerate(stages) for name in stage}
     assert set(place) == set(services)
     for name, service in services.items():

@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
+import tomllib
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -262,9 +263,26 @@ def test_fault_9_a_changed_line_of_source_installs_no_package_again() -> None:
         after = stage.partition("COPY . .")[2]
         assert "-r requirements/" not in after
         assert "apt-get" not in after
-    for name in (".dockerignore", ".gitignore"):
-        ignored = (ROOT / name).read_text().split()
-        assert {"topologies", ".env", ".env.secrets"} <= {line.strip("/") for line in ignored}, name
+    ignored = (ROOT / ".gitignore").read_text().split()
+    assert {"topologies", ".env", ".env.secrets"} <= {line.strip("/") for line in ignored}
+
+
+def test_only_what_is_named_gets_into_an_image() -> None:
+    """A file of secrets has any name; so has a folder of topologies."""
+    [everything, *lines] = [
+        line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")
+    ]
+    assert everything == "*"
+    named = {line[1:] for line in lines if line.startswith("!")}
+    assert not [each for each in named if each in {"docker", ".", "docs", "tests"}]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["tool"]["importlinter"]["root_packages"]) - {"bench"} <= named
+    assert {project["project"]["readme"], "pyproject.toml", "requirements"} <= named
+    scripts = [word for each in services().values() for word in each.get("command", [])[:1] if word[0] == "/"]
+    copied = re.findall(r"^COPY (docker/\S+)", DOCKERFILE.read_text(), re.MULTILINE)
+    for path in (*copied, *scripts, COMMANDS_OF_IMAGE):
+        relative = path.removeprefix("/opt/watershed/")
+        assert any(PurePath(relative).match(pattern) for pattern in named), path
 
 
 @pytest.mark.parametrize("file", [COMPOSE, DEMO], ids=lambda path: path.name)

@@ -370,6 +370,19 @@ CASES: list[Case] = [
         clusters(*REGISTRIES[:1] * 2) + FLOW % ", sync: {schemas: {mode: never}}",
         [],
     ),
+    (
+        "one, and subjects follow new names",
+        "SYC519",
+        clusters(*REGISTRIES[:1] * 2)
+        + FLOW % ", naming: {policy: prefix}, sync: {schemas: {mode: once, subjects: follow_topic}}",
+        [],
+    ),
+    (
+        "one, new names, and subjects stay",
+        "SYC519",
+        clusters(*REGISTRIES[:1] * 2) + FLOW % ", naming: {policy: prefix}, sync: {schemas: {mode: once}}",
+        ["flow a-to-b carries schemas over, and a and b have one schema registry"],
+    ),
     ("both sides", "SYC518", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),
     (
         "at least once, of transactions",

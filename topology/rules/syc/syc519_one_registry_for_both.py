@@ -23,6 +23,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
         schemas = flow.settings.at("sync", "schemas")
         if topology is None or schemas is None or flow.plan.sync.schemas.mode == "never":
             continue
+        if flow.plan.naming.policy != "identity" and schemas.get("subjects", default="keep") == "follow_topic":
+            continue  # the registry gets subjects of the new names (SYC514 asks for it)
         source, target = (topology.root.at("clusters", each, "schema_registry") for each in (flow.source, flow.target))
         if source is not None and target is not None and _read_address(source) == _read_address(target):
             yield Problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -26,8 +27,9 @@ BASE_STAGES: Mapping[str, str] = {
     "postgres": "postgres",
 }
 _PIP_KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
-_CERTIFICATES = Path("/etc/ssl/certs")
+_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _APT_SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
+_WITHOUT_SOURCES = 'rm -rf "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/auth.conf.d/*'
 _PULL_S = 300.0
 _BASE_S = 1800.0
 
@@ -59,22 +61,14 @@ def provide_base_images(engine: ContainerEngine, images: list[str], bases: Path,
     bases: the folder of the Containerfile. Raises EngineMissing, EngineFailed.
     """
     missing = [image for image in images if engine.try_run("image", "inspect", image).returncode != 0]
-    left = [image for image in missing if engine.try_run("pull", image, timeout=_PULL_S).returncode != 0]
+    left = [image for image in missing if not _is_pulled(engine, image)]
     if not left:
         return
     if engine.name != "podman":
         raise EngineMissing(
             f"docker cannot pull {', '.join(left)}: no registry can be reached from here, or it refuses"
         )
-    if shutil.which("mmdebstrap") is None:
-        raise EngineMissing(
-            f"no registry gives {', '.join(left)}, and without mmdebstrap they cannot be made from Debian packages: "
-            "apt-get install mmdebstrap"
-        )
-    if pinned := [image for image in left if "@" in image]:
-        raise EngineMissing(
-            f"no registry gives {', '.join(pinned)}, and an image that is pinned by digest cannot be made"
-        )
+    require_debian(left)
     began = time.monotonic()
     if engine.try_run("image", "inspect", _DEBIAN).returncode != 0:
         _make_debian(engine, scratch)
@@ -82,19 +76,49 @@ def provide_base_images(engine: ContainerEngine, images: list[str], bases: Path,
     for image in left:
         began = time.monotonic()
         stage = BASE_STAGES[image.partition(":")[0]]
-        with _lend_settings(scratch) as lent:
+        with _lend_settings(scratch, sources=True) as lent:
             words = ["--target", stage, "--tag", f"localhost/{image}", "--file", str(bases / "Containerfile")]
             engine.run("build", "--quiet", *lent, *words, str(bases), timeout=_BASE_S)
-        say(f"{image} made from Debian packages, {describe_image(engine, image)}, {time.monotonic() - began:.0f} s")
+        size, seconds = describe_image(engine, image), time.monotonic() - began
+        say(f"in place of {image}: {stage} of Debian {_SUITE}, with its version, {size}, {seconds:.0f} s")
+
+
+def _is_pulled(engine: ContainerEngine, image: str) -> bool:
+    """A registry that does not answer in time gives nothing either."""
+    try:
+        return engine.try_run("pull", image, timeout=_PULL_S).returncode == 0
+    except EngineFailed:
+        return False
+
+
+def require_debian(images: list[str], release: Path = Path("/etc/os-release")) -> None:
+    """Raises EngineMissing where these images cannot be made from Debian packages."""
+    if pinned := [image for image in images if "@" in image]:
+        raise EngineMissing(
+            f"no registry gives {', '.join(pinned)}, and an image that is pinned by digest cannot be made"
+        )
+    if shutil.which("mmdebstrap") is None:
+        raise EngineMissing(
+            f"no registry gives {', '.join(images)}, and without mmdebstrap they cannot be made from Debian packages: "
+            "apt-get install mmdebstrap"
+        )
+    lines = release.read_text().splitlines() if release.exists() else []
+    if not {"ID=debian", f"VERSION_CODENAME={_SUITE}"} <= set(lines):
+        raise EngineMissing(
+            f"no registry gives {', '.join(images)}, and only Debian {_SUITE} can make them from packages: this machine's "
+            "apt has another distribution. Pull them elsewhere, and bring them here (podman save, podman load)"
+        )
 
 
 def build_images(engine: ContainerEngine, builds: Mapping[str, Mapping[str, Any]], root: Path, say: _Say) -> None:
     """Builds each image once. Raises EngineFailed."""
+    # Made here, the base images have no apt sources; pulled, they have their own distribution's.
+    sources = engine.try_run("image", "inspect", _DEBIAN).returncode == 0
     for image, build in builds.items():
         began = time.monotonic()
         arguments = [f"--build-arg={each}" for each in list_build_arguments(build)]
         words = ["--file", str(root / build["dockerfile"]), "--target", build["target"], "--tag", image]
-        with _lend_settings(root / ".watershed") as lent:
+        with _lend_settings(root / ".watershed", sources=sources) as lent:
             mounts = lent if engine.name == "podman" else []
             engine.run("build", "--quiet", *mounts, *arguments, *words, str(root), timeout=None)
         say(f"{image} built, {describe_image(engine, image)}, {time.monotonic() - began:.0f} s")
@@ -114,32 +138,52 @@ def describe_image(engine: ContainerEngine, image: str) -> str:
 
 def _make_debian(engine: ContainerEngine, scratch: Path) -> None:
     """From the mirror of this machine's own apt. Raises EngineFailed."""
-    sources = [path for path in _APT_SOURCES if Path(path).exists()][:1]
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         tar = f"{folder}/debian.tar"
-        command = ["mmdebstrap", "--variant=minbase", "--include=ca-certificates", _SUITE, tar, *sources]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_BASE_S)
+        done = subprocess.run(
+            build_debian_command(tar, _list_apt_sources()), capture_output=True, text=True, check=False, timeout=_BASE_S
+        )
         if done.returncode != 0:
             said = "\n".join(done.stderr.strip().splitlines()[-5:])
             raise EngineFailed(f"mmdebstrap made no Debian {_SUITE} (exit {done.returncode}):\n{said}")
         engine.run("import", "--change", 'CMD ["bash"]', tar, _DEBIAN)
 
 
+def build_debian_command(tar: str, sources: list[str]) -> list[str]:
+    """mmdebstrap's command line. The machine's sources, which may name a password, do not stay in the image."""
+    without = f"--customize-hook={_WITHOUT_SOURCES}"
+    return ["mmdebstrap", "--variant=minbase", "--include=ca-certificates", without, _SUITE, tar, *sources]
+
+
+def _list_apt_sources() -> list[str]:
+    return [path for path in _APT_SOURCES if Path(path).exists()][:1]
+
+
 @contextmanager
-def _lend_settings(scratch: Path) -> Iterator[list[str]]:
-    """Mounts by which a build uses this machine's certificates, pip settings and Maven cache. Nothing of them is in an
-    image: `:O` are layers that are thrown away."""
+def _lend_settings(scratch: Path, *, sources: bool) -> Iterator[list[str]]:
+    """Mounts by which a build uses this machine's certificates, pip settings and Maven cache, and if sources are wanted
+    those of its apt. Nothing of them is in an image: `:O` are layers that are thrown away."""
     scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        pip = Path(folder) / "pip.conf"
-        pip.write_text(render_pip_settings(_read_pip_settings(), certificates=_CERTIFICATES.is_dir()))
-        mounts = [f"--volume={pip}:/etc/pip.conf:ro"]
-        if _CERTIFICATES.is_dir():
-            mounts.append(f"--volume={_CERTIFICATES}:{_CERTIFICATES}:O")
-        for name, how in (("repository", "O"), ("settings.xml", "ro")):
-            if (own := Path.home() / ".m2" / name).exists():
-                mounts.append(f"--volume={own}:/root/.m2/{name}:{how}")
+    with tempfile.TemporaryDirectory(dir=scratch) as name:
+        folder = Path(name)
+        lent = {"pip.conf": "/etc/pip.conf"}
+        (folder / "pip.conf").write_text(
+            render_pip_settings(_read_pip_settings(), certificates=_CERTIFICATES.is_file())
+        )
+        files = {str(Path.home() / ".m2" / "settings.xml"): "/root/.m2/settings.xml"}
+        if sources:
+            files |= {path: f"/etc/apt/sources.list.d/lent{Path(path).suffix}" for path in _list_apt_sources()}
+        for number, (file, target) in enumerate(files.items()):
+            if Path(file).exists():
+                lent[f"{number}"] = target
+                shutil.copyfile(file, folder / f"{number}")
+        # Copies, because `z` gives a file the label (SELinux) that containers may read.
+        mounts = [f"--volume={folder / copy}:{target}:ro,z" for copy, target in lent.items()]
+        if _CERTIFICATES.is_file():
+            mounts.append(f"--volume={_CERTIFICATES.parent}:{_CERTIFICATES.parent}:O")
+        if (repository := Path.home() / ".m2" / "repository").exists():
+            mounts.append(f"--volume={repository}:/root/.m2/repository:O")
         yield mounts
 
 
@@ -150,9 +194,10 @@ def render_pip_settings(told: str, *, certificates: bool) -> str:
         name, _, value = line.partition("=")
         key = name.rpartition(".")[2]
         if key in _PIP_KEYS:
-            kept[key] = value.strip("'\"")
+            # Several values, of extra-index-url say, have a line each; a line that goes on is indented.
+            kept[key] = "\n    ".join(str(ast.literal_eval(value)).split())
     if certificates:
-        kept["cert"] = f"{_CERTIFICATES}/ca-certificates.crt"
+        kept["cert"] = str(_CERTIFICATES)
     return "\n".join(["[global]", *(f"{key} = {value}" for key, value in kept.items()), ""])
 
 

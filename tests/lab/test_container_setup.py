@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from lab.containers import __main__ as containers
-from lab.containers import container_engine
+from lab.containers import container_engine, images
 from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
 from lab.containers.images import (
     BASE_STAGES,
+    build_debian_command,
     list_base_images,
     list_build_arguments,
     provide_base_images,
     render_pip_settings,
+    require_debian,
 )
 from lab.containers.startup import list_one_shot_services, plan_start_stages
 from lab.demo.application_switch import main as switch_application
@@ -135,8 +139,8 @@ def test_podman_without_systemd_gets_settings_unless_somebody_has_made_some(
 
 def test_every_base_image_can_be_made_and_is_never_asked_for_elsewhere() -> None:
     compose, dockerfile = (ROOT / name for name in ("docker-compose.yaml", "docker/Dockerfile"))
-    images = list_base_images(dockerfile.read_text(), compose.read_text())
-    assert {image.partition(":")[0] for image in images} == set(BASE_STAGES)
+    named = list_base_images(dockerfile.read_text(), compose.read_text())
+    assert {image.partition(":")[0] for image in named} == set(BASE_STAGES)
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (BASES / "Containerfile").read_text(), re.MULTILINE)
     assert sorted(stages) == sorted(BASE_STAGES.values())
 
@@ -155,8 +159,38 @@ def test_bases_that_nobody_can_give_or_make_are_named(tmp_path: Path, monkeypatc
     with pytest.raises(EngineMissing, match="no registry gives python:3, and without mmdebstrap"):
         provide("podman", "python:3")
     write_program(tmp_path, "mmdebstrap", "exit 1")
+    release = tmp_path / "os-release"
+    for text in ("ID=ubuntu\nVERSION_CODENAME=noble\n", "ID=debian\nVERSION_CODENAME=trixie\n"):
+        release.write_text(text)
+        with pytest.raises(EngineMissing, match="only Debian bookworm can make them"):
+            require_debian(["python:3"], release)
+    release.write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+    require_debian(["python:3"], release)
     with pytest.raises(EngineMissing, match="an image that is pinned by digest cannot be made"):
         provide("podman", "python:3@sha256:00")
+
+
+def test_a_registry_that_does_not_answer_in_time_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path, "docker", '[ "$1" = pull ] && exec sleep 60; exit 1')
+    monkeypatch.setattr(images, "_PULL_S", 0.2)
+    engine = ContainerEngine("docker", {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    monkeypatch.setenv("PATH", engine.environ["PATH"])
+    with pytest.raises(EngineMissing, match="docker cannot pull python:3"):
+        provide_base_images(engine, ["python:3"], BASES, tmp_path, lambda text: None)
+
+
+def test_the_machines_apt_sources_do_not_stay_in_the_debian_that_is_made(tmp_path: Path) -> None:
+    """As mmdebstrap runs its hooks: a shell, and the folder of the new system as $1."""
+    folder = tmp_path / "etc" / "apt" / "sources.list.d"
+    folder.mkdir(parents=True)
+    left = [folder / "0000debian.sources", folder.parent / "sources.list"]
+    for file in left:
+        file.write_text("URIs: https://user:password@mirror.example.com\n")
+    command = build_debian_command("x.tar", ["/etc/apt/sources.list"])
+    [hook] = [word.partition("=")[2] for word in command if word.startswith("--customize-hook=")]
+    subprocess.run(["sh", "-c", hook, "exec", str(tmp_path)], check=True)
+    assert not any(file.exists() for file in left)
+    assert folder.is_dir()
 
 
 def test_a_build_gets_pips_settings_and_no_more() -> None:
@@ -166,6 +200,10 @@ def test_a_build_gets_pips_settings_and_no_more() -> None:
     assert render_pip_settings(told, certificates=False) == (
         "[global]\nindex-url = https://u:p@mirror.example.com/simple\n"
     )
+    several = ":env:.extra-index-url='https://a.example.com/simple\\nhttps://b.example.com/simple'\n"
+    read = configparser.ConfigParser()
+    read.read_string(render_pip_settings(several, certificates=False))
+    assert read["global"]["extra-index-url"].split() == ["https://a.example.com/simple", "https://b.example.com/simple"]
     assert render_pip_settings("", certificates=True) == "[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n"
 
 

@@ -105,8 +105,8 @@ def require_debian(images: list[str], release: Path = Path("/etc/os-release")) -
     lines = release.read_text().splitlines() if release.exists() else []
     if not {"ID=debian", f"VERSION_CODENAME={_SUITE}"} <= set(lines):
         raise EngineMissing(
-            f"no registry gives {', '.join(images)}, and only Debian {_SUITE} can make them from packages: this machine's "
-            "apt has another distribution. Pull them elsewhere, and bring them here (podman save, podman load)"
+            f"no registry gives {', '.join(images)}, and only Debian {_SUITE} can make them from packages: "
+            "this machine's apt has another distribution. Pull them elsewhere and bring them here (podman save, load)"
         )
 
 

@@ -208,6 +208,9 @@ def test_faults_2_5_8_each_fleet_of_the_sample_has_a_supervisor_that_is_not_airf
     commands = [each.get("command", []) for each in resolve(tmp_path, COMPOSE).values() if each["restart"] != "no"]
     supervised = [command[-1] for command in commands if command[:3] == ["topology", "fleet", "supervise"]]
     assert sorted(supervised) == sorted({flow.target for flow in plan.flows})
+    # A topology that goes one way has no use for the second one, which would be restarted for ever.
+    always = [each["command"] for each in services().values() if "profiles" not in each and "supervise" in str(each)]
+    assert [read_default(command[-1]) for command in always] == [plan.flows[0].target]
     assert not any("worker" in command[:2] and command[0] == "topology" for command in commands if command)
 
 

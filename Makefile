@@ -3,11 +3,12 @@
 #   make up / make down        the same system, left running / ended
 #   make test  make check      what CI runs
 #   make attack [ATTACKS=2,7]  what an attacker tries first, tried on the installed product: held, or NOT HELD
+#   make containers            images, and the demonstration in containers
 #   make bench  make soak      measurements and long runs, never part of the tests; make fuzz: foreign bytes
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets pin-images clean
+.PHONY: help env jars prepare test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -156,6 +157,13 @@ sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: w
 
 compose-secrets: ## .env with random passwords, which docker-compose.yaml asks for; never overwrites one
 	@docker/secrets.sh .env
+
+RECORDS ?= 2000000
+containers: env ## images of everything, and the demonstration in containers, with proof; KEEP=1 leaves them running; needs docker or podman
+	$(BIN)/python -m lab.containers run --records $(RECORDS) $(if $(KEEP),--keep)
+
+containers-down: env ## remove the containers and volumes of make containers KEEP=1
+	$(BIN)/python -m lab.containers down
 
 pin-images: ## pin the base images of docker/Dockerfile and docker-compose.yaml by digest (asks their registry; needs docker)
 	@docker/pin.sh docker/Dockerfile docker-compose.yaml

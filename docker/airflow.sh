@@ -6,6 +6,12 @@ secrets=${AIRFLOW_HOME:?}/secrets
 secret() { python -c 'import base64, secrets; print(base64.urlsafe_b64encode(secrets.token_bytes(int(__import__("sys").argv[1]))).decode())' "$1"; }
 
 if [[ ${1:-} == init ]]; then
+  topologies=${WATERSHED_TOPOLOGIES:?}
+  if [[ ! -r $topologies || ! -x $topologies ]]; then
+    echo "airflow.sh: uid $(id -u) of the containers cannot read the folder of topologies ($topologies here); on the host:" \
+      "chmod go+rx FOLDER && chmod go+r FOLDER/*" >&2
+    exit 2
+  fi
   umask 077
   mkdir -p "$secrets" "${WATERSHED_STATE:?}"
   for name in jwt session; do [[ -s $secrets/$name ]] || secret 64 >"$secrets/$name"; done
@@ -24,7 +30,11 @@ export AIRFLOW__API_AUTH__JWT_SECRET AIRFLOW__API__SECRET_KEY AIRFLOW__CORE__FER
 
 case ${1:-} in
 healthy)
-  exec python -c 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:8080/api/v2/monitor/health", timeout=5)'
+  # What the api-server knows of the component from its heartbeats: asking Airflow itself imports all of it, every time.
+  exec python -c 'import json, sys, urllib.request
+url = "http://airflow-api-server:8080/api/v2/monitor/health"
+health = json.load(urllib.request.urlopen(url, timeout=8))
+sys.exit(health[sys.argv[1]]["status"] != "healthy")' "${2:?name a component}"
   ;;
 api-server) shift && exec airflow api-server --host 0.0.0.0 --port 8080 "$@" ;;
 scheduler | triggerer) exec airflow "$1" --skip-serve-logs ;;

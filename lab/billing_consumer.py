@@ -202,7 +202,7 @@ def main(argv: list[str] | None = None) -> None:
     billing = _BillingConsumer(
         options.name, options.directory, group, topics, options.isolation, options.first, options.session_ms
     )
-    serve_control_endpoint(billing, options.directory, options.port, place)
+    serve_control_endpoint(billing, options, place)
 
 
 if __name__ == "__main__":

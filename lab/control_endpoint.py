@@ -6,7 +6,8 @@
 
 No page in a browser may send any of them: a request from elsewhere, or for another host, is refused.
 Both POSTs may be repeated. A client that failed is stopped, with the reason in "error". The application
-remembers where it was told to be: started again after a crash, it continues there. Loopback only.
+remembers where it was told to be: started again after a crash, it continues there. Loopback only, unless `--host` names
+the application in a network of containers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Protocol
 import click
 
 from lab.errors import LabError
+from lab.free_ports import LOOPBACK_HOST
 
 _CLOSE_S = 60.0
 
@@ -140,7 +142,8 @@ def add_application_options(parser: ArgumentParser) -> None:
     """The options that all applications share."""
     parser.add_argument("--directory", type=Path, required=True, help="where it keeps its records")
     parser.add_argument("--name", required=True, help="its name; producers: also the series in its values")
-    parser.add_argument("--port", type=int, required=True, help="of its control endpoint on 127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="of its control endpoint")
+    parser.add_argument("--host", default=LOOPBACK_HOST, help="where that listens; in a container, its name there")
     parser.add_argument("--cluster", help="alias of the cluster to start at; without, it waits for POST /start")
     parser.add_argument("--bootstrap", help="bootstrap servers of that cluster")
 
@@ -152,15 +155,13 @@ def parse_client_address(options: Namespace) -> ClientAddress | None:
     return ClientAddress(options.cluster, options.bootstrap) if options.cluster else None
 
 
-def serve_control_endpoint(
-    application: ControlledApplication, directory: Path, port: int, place: ClientAddress | None
-) -> None:
-    """Answers until SIGTERM or SIGINT, then closes the client and returns."""
+def serve_control_endpoint(application: ControlledApplication, options: Namespace, place: ClientAddress | None) -> None:
+    """Answers until SIGTERM or SIGINT, then closes the client and returns. options: of `add_application_options`."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    switch = ClientSwitch(application, directory)
-    server = ThreadingHTTPServer(("127.0.0.1", port), _handler(switch))
+    switch = ClientSwitch(application, options.directory)
+    server = ThreadingHTTPServer((options.host, options.port), _handler(switch, options.host))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.05,), name="endpoint", daemon=True).start()
     switch.resume(place)
@@ -170,8 +171,12 @@ def serve_control_endpoint(
     server.server_close()
 
 
-def _handler(switch: ClientSwitch) -> type[BaseHTTPRequestHandler]:
-    return type("Handler", (_ControlHandler,), {"switch": switch})
+def _handler(switch: ClientSwitch, host: str = LOOPBACK_HOST) -> type[BaseHTTPRequestHandler]:
+    return type(
+        "Handler",
+        (_ControlHandler,),
+        {"switch": switch, "hosts": frozenset({LOOPBACK_HOST, "localhost", host.lower()})},
+    )
 
 
 class _ControlHandler(BaseHTTPRequestHandler):
@@ -179,6 +184,7 @@ class _ControlHandler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     switch: ClientSwitch
+    hosts: frozenset[str]  # names by which it may be called
 
     def do_GET(self) -> None:
         if self._is_from_elsewhere():
@@ -213,10 +219,12 @@ class _ControlHandler(BaseHTTPRequestHandler):
         """Whether a page made the request (browsers say so), or one whose name was made to lead here."""
         host = self.headers.get("Host", "").rpartition(":")[0].lower()
         site = self.headers.get("Sec-Fetch-Site", "none")
-        if host in ("127.0.0.1", "localhost") and "Origin" not in self.headers and site == "none":
+        if host in self.hosts and "Origin" not in self.headers and site == "none":
             return False
         self.close_connection = True  # its body is not read
-        self._answer(403, {"error": "only programs on this machine may ask, at 127.0.0.1; no page in a browser"})
+        self._answer(
+            403, {"error": f"only programs may ask, at {' or '.join(sorted(self.hosts))}; no page in a browser"}
+        )
         return True
 
     def _answer(self, code: int, value: dict[str, Any]) -> None:

@@ -253,9 +253,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(str(error))
     about = {"name": options.name, "role": _OrdersProducer.role, "topics": settings.topics, "group": None}
     write_application_description(options.directory, about)
-    serve_control_endpoint(
-        _OrdersProducer(options.name, options.directory, settings), options.directory, options.port, place
-    )
+    serve_control_endpoint(_OrdersProducer(options.name, options.directory, settings), options, place)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from lab.detached_process import (
     spawn_detached,
 )
 from lab.errors import ApplicationFailed, LabError
-from lab.free_ports import find_free_ports
+from lab.free_ports import LOOPBACK_HOST, find_free_ports
 
 _READY_S = 180.0
 _ANSWER_S = 90.0
@@ -42,11 +42,12 @@ class SampleApplication:
     directory: Path
     port: int
     process: ProcessIdentity | None = None
+    host: str = LOOPBACK_HOST
 
     @property
     def http(self) -> str:
         """URL of the application's control endpoint."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def log(self) -> Path:

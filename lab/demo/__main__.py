@@ -11,25 +11,33 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
 
 from lab import airflow, sample_applications
 from lab.airflow import AirflowFailed
-from lab.airflow_client import AirflowClient, AirflowRequestFailed, ApprovalQuestion
+from lab.airflow_client import AirflowClient, AirflowRequestFailed
 from lab.clusters import Lab
 from lab.demo import demo_setup as stages
-from lab.demo.dag_run_follower import follow_dag_run, read_failure_logs
+from lab.demo.dag_run_follower import read_failure_logs
 from lab.demo.demo_result import build_demo_result, render_demo_result
 from lab.demo.demo_setup import DEMO_NAME, DEMO_SOURCE, DEMO_TARGET, DemoFolders
+from lab.demo.demo_steps import (
+    MIGRATE,
+    REPLICATE,
+    RUN_ON_AT_TARGET_S,
+    build_answers,
+    run_dag,
+    settle_applications,
+    start_clock,
+)
 from lab.demo.worker_fault import WorkerFault
 from lab.errors import LabError
 from lab.releases import DEFAULT_RELEASE, RELEASES
 
-REPLICATE, MIGRATE, VERIFY = (f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate", "verify"))
-RUN_ON_AT_TARGET_S = 5.0  # how long applications go on at the target before they are stopped and counted
-DRAIN_S = 60.0
+VERIFY = f"verify__{DEMO_NAME}"
 
 
 def main() -> int:
@@ -67,16 +75,23 @@ def main() -> int:
 
 
 def _run(stage: DemoFolders, records: int, fault: bool, source: str) -> int:
-    say = _clock()
+    say = start_clock()
     began = time.monotonic()
     with _ended(stage, say):
         lab, client = _begin(stage, say, records, fault, source, stages.EVERY_WAY)
         states = {REPLICATE: "success"}
+        here = partial(sample_applications.list_applications, stage.applications)
         say(f"{MIGRATE} is triggered; applications go on writing and reading")
-        states[MIGRATE] = _dag(client, MIGRATE, {"approval": "manual"}, say, build_answers(stage, lab))
+        states[MIGRATE] = run_dag(
+            client,
+            MIGRATE,
+            {"approval": "manual"},
+            say,
+            build_answers(here, lambda alias: lab.cluster(alias).bootstrap),
+        )
         if states[MIGRATE] == "success":
             time.sleep(RUN_ON_AT_TARGET_S)
-        _settle(stage, say)
+        settle_applications({name: app for name, app in here().items() if app.pid}, say)
         run = stage.state / "runs" / MIGRATE / "demo"
         result = build_demo_result(stage, states, run, time.monotonic() - began)
         click.echo("\n" + render_demo_result(result) + "\n")
@@ -87,7 +102,7 @@ def _run(stage: DemoFolders, records: int, fault: bool, source: str) -> int:
 
 
 def _keep(stage: DemoFolders, records: int, source: str) -> int:
-    say = _clock()
+    say = start_clock()
     try:
         lab, client = _begin(stage, say, records, fault=False, source=source)
         for dag in (MIGRATE, VERIFY, *(f"{verb}__{DEMO_NAME}" for verb in stages.list_declared_runs(source))):
@@ -123,7 +138,7 @@ def _begin(
         say(", ".join(f"{c.alias} (Kafka {c.brokers[0].kafka}) at {c.bootstrap}" for c in lab.clusters.values()))
         stages.start_demo_applications(stage, lab, ports)
         say(f"producers and consumers run at {DEMO_SOURCE}: {', '.join(stages.DEMO_APPLICATIONS)}")
-        stages.preload_demo_topics(stage, lab, records)
+        stages.preload_demo_topics(stage, lab.cluster(DEMO_SOURCE).bootstrap, records)
         say(
             f"{records:,} records preloaded into {len(stages.DEMO_TOPICS)} topics of {stages.DEMO_PARTITIONS} "
             f"partitions"
@@ -138,7 +153,7 @@ def _begin(
         killer.start()
     say(f"{REPLICATE} is triggered")
     try:
-        if _dag(client, REPLICATE, {"approval": "auto"}, say) != "success":
+        if run_dag(client, REPLICATE, {"approval": "auto"}, say) != "success":
             raise LabError("\n".join([f"{REPLICATE} failed", *read_failure_logs(client, REPLICATE, "demo")]))
         if killer:
             killer.join(60)
@@ -148,56 +163,6 @@ def _begin(
         if killer:
             killer.stop()
     return lab, client
-
-
-def build_answers(stage: DemoFolders, lab: Lab) -> Callable[[ApprovalQuestion], str | None]:
-    """Approves, and does what a person is asked to do, before it is confirmed."""
-
-    def answer(question: ApprovalQuestion) -> str | None:
-        verb, _, rest = question.subject.partition(" ")
-        name, _, alias = rest.partition(" at ")
-        app = sample_applications.list_applications(stage.applications).get(name)
-        if app is None:
-            return "Approve"
-        if verb == "Stop":
-            sample_applications.stop_client(app)
-        else:
-            sample_applications.start_client(app, alias, lab.cluster(alias).bootstrap)
-        return "Done"
-
-    return answer
-
-
-def _dag(
-    client: AirflowClient,
-    dag: str,
-    conf: dict[str, object],
-    say: Callable[[str], None],
-    answer: Callable[[ApprovalQuestion], str | None] = lambda _question: None,
-) -> str:
-    client.unpause(dag)
-    client.trigger(dag, "demo", conf)
-    state = follow_dag_run(client, dag, "demo", say, answer=answer)
-    say(f"{dag}: {state}")
-    return state
-
-
-def _settle(stage: DemoFolders, say: Callable[[str], None]) -> None:
-    """Stop the producers, let the consumer group read to the end, stop it too."""
-    running = {name: app for name, app in sample_applications.list_applications(stage.applications).items() if app.pid}
-    for name in ("checkout", "payments"):
-        if name in running:
-            sample_applications.stop_client(running[name])
-    billing = running.get("billing")
-    if billing is None:
-        return
-    deadline, last, still = time.monotonic() + DRAIN_S, -1, 0
-    while time.monotonic() < deadline and still < 4:
-        count = sample_applications.ask_application(billing)["processed"]
-        still, last = (still + 1 if count == last else 0), count
-        time.sleep(0.5)
-    sample_applications.stop_client(billing)
-    say(f"applications stopped; billing processed {last:,} records")
 
 
 @contextmanager
@@ -228,15 +193,6 @@ def _alone(stage: DemoFolders) -> Iterator[None]:
 
 def _kept(stage: DemoFolders) -> Path:
     return stage.directory / "kept"
-
-
-def _clock() -> Callable[[str], None]:
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        click.echo(f"{time.monotonic() - began:6.1f} s  {text}")
-
-    return say
 
 
 def _welcome(stage: DemoFolders, lab: Lab, url: str) -> str:

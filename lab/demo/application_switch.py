@@ -1,5 +1,6 @@
 """The program by which the demonstration stops and starts an application, as somebody's own tool would
-(docs/applications.md#command): `application_switch DIRECTORY status|stop|start NAME [CLUSTER [BOOTSTRAP]]`."""
+(docs/applications.md#command): `application_switch WHERE status|stop|start NAME [CLUSTER [BOOTSTRAP]]`. WHERE is the
+directory of the applications on this machine, or `containers`."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import sys
 
 import click
 
+from lab.demo.container_application import list_container_applications
 from lab.errors import ApplicationFailed
 from lab.sample_applications import SampleApplication, ask_application, list_applications, start_client, stop_client
 
@@ -16,10 +18,10 @@ TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 
 def main(arguments: list[str]) -> int:
     """Prints the application's state as JSON. Returns the exit code."""
-    directory, verb, name, *rest = arguments
-    found = list_applications(directory).get(name)
+    where, verb, name, *rest = arguments
+    found = (list_container_applications() if where == "containers" else list_applications(where)).get(name)
     if found is None:
-        click.echo(json.dumps({"error": f"there is no application {name} in {directory}"}))
+        click.echo(json.dumps({"error": f"there is no application {name} in {where}"}))
         return 1
     try:
         seen = _switch(found, verb, rest)

@@ -177,9 +177,12 @@ def start_demo_applications(stage: DemoFolders, lab: Lab, ports: Mapping[str, in
         list(pool.map(start, DEMO_APPLICATIONS))
 
 
-def preload_demo_topics(stage: DemoFolders, lab: Lab, records: int) -> None:
-    """Write this many records into the topics, one loader a topic. Raises LabError."""
-    commands = [_loader(stage, lab, topic, int(records * topic.share)) for topic in DEMO_TOPICS]
+def preload_demo_topics(stage: DemoFolders, source: str, records: int) -> None:
+    """Write this many records into the topics at the source, one loader a topic. source: its bootstrap servers.
+
+    Raises LabError.
+    """
+    commands = [_loader(stage, source, topic, int(records * topic.share)) for topic in DEMO_TOPICS]
     loaders = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
     try:
         for topic, loader in zip(DEMO_TOPICS, loaders, strict=True):
@@ -219,9 +222,8 @@ def _programs(records: Iterable[Path]) -> Iterable[ProcessIdentity]:
         yield ProcessIdentity(known["pid"], known["started"])
 
 
-def _loader(stage: DemoFolders, lab: Lab, topic: DemoTopic, records: int) -> list[str]:
-    source = lab.cluster(DEMO_SOURCE)
+def _loader(stage: DemoFolders, source: str, topic: DemoTopic, records: int) -> list[str]:
     argv = [sys.executable, "-m", "lab.preload", "--name", "history", "--topic", topic.name]
     argv += ["--directory", str(stage.applications / f"history-{topic.name}"), "--records", str(records)]
-    argv += ["--cluster", DEMO_SOURCE, "--bootstrap", source.bootstrap, "--compression", topic.compression]
+    argv += ["--cluster", DEMO_SOURCE, "--bootstrap", source, "--compression", topic.compression]
     return argv + (["--transactional-id", f"history-{topic.name}"] if topic.transactional else [])

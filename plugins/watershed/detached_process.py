@@ -3,11 +3,13 @@
 A program is one Python module, run as `python -m plugins.watershed.detached_process FOLDER MODULE ARGUMENT…` in a
 session of its own.  Its folder holds
 
-    process.json   pid, start time (ticks since boot), where pids mean something, module, arguments
+    process.json   an id of its own, pid, start time (ticks since boot), where pids mean something, module, arguments
     log            everything it prints
     exit           its exit code, written last
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
                    lock is alive whatever happened to pid numbers
+    asked-to-end   written by who wants it to end and cannot signal it, from another container say: the program's id,
+                   and seconds until the hard end
     orders         of a program that takes commands: a named pipe, its standard input
 
 A folder without `exit` whose lock is free belongs to a program that was killed.
@@ -25,8 +27,10 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 import traceback
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +41,9 @@ from topology.text_escaping import escape_control_lines
 _LOG_END = 64 * 1024  # bytes of a log's end that are read for its last lines
 CODE_ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 30.0
+_ASKED_TO_END = "asked-to-end"
+_DISMISSED_GRACE_S = 20.0
+_ASKED_S = 1.0  # how often a program looks for it
 
 
 class ProcessStartFailed(Exception):
@@ -97,11 +104,24 @@ class DetachedProcess:
             os.close(pipe)
 
     def dismiss(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send it the signal, without waiting for its end. What has ended, or runs elsewhere, is left alone."""
+        """Send it the signal, without waiting for its end. What has ended is left alone.
+
+        What runs on another machine, or in another container, is asked to end (SIGTERM). No other signal gets there.
+        """
         pid = self.pid()
-        if pid is not None and self.alive() and self._is_here(pid):
+        if pid is None or not self.alive():
+            return
+        if self._is_here(pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+        elif number == signal.SIGTERM:
+            self._ask_to_end(_DISMISSED_GRACE_S)
+
+    def _ask_to_end(self, grace: float) -> None:
+        """Only the program that is known now: one that starts meanwhile has another id."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            identity = json.loads((self.folder / "process.json").read_text())["id"]
+            _write(self.folder / _ASKED_TO_END, json.dumps({"id": identity, "grace": grace}))
 
     def _is_here(self, pid: int) -> bool:
         """Whether the pid is the program's, and not another one's of another machine or container."""
@@ -114,19 +134,26 @@ class DetachedProcess:
     def end(self, grace: float = 20.0) -> None:
         """SIGTERM to it (it ends its children), SIGKILL to its group after `grace` seconds; nothing to end is fine.
 
-        What runs on another machine, or in another container, is left alone.
+        What runs on another machine, or in another container, signals itself: it looks for `asked-to-end`.
         """
         pid = self.pid()
-        if pid is None or not self.alive() or not self._is_here(pid):
+        if pid is None or not self.alive():
+            return
+        if not self._is_here(pid):
+            self._ask_to_end(grace)
+            self._wait_for_end(grace + _ASKED_S + 5.0)
             return
         for send, number, patience in ((os.kill, signal.SIGTERM, grace), (os.killpg, signal.SIGKILL, 5.0)):
             if not self.alive():
                 return
             with contextlib.suppress(ProcessLookupError):
                 send(pid, number)
-            deadline = time.monotonic() + patience
-            while self.alive() and time.monotonic() < deadline:
-                time.sleep(0.1)
+            self._wait_for_end(patience)
+
+    def _wait_for_end(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self.alive() and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def _fits_pipe(pipe: int, size: int) -> bool:
@@ -158,7 +185,7 @@ def start_detached(
     if program.alive():
         return program
     make_folder(folder)
-    for name in ("process.json", "exit"):
+    for name in ("process.json", "exit", _ASKED_TO_END):
         (folder / name).unlink(missing_ok=True)
     with os.fdopen(open_for_append(program.log), "ab") as log, _standard_input(folder, orders=orders) as stdin:
         child = subprocess.Popen(
@@ -210,10 +237,23 @@ def main(arguments: Sequence[str]) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0  # another one was faster: it is the one that counts
-    _write(Path(folder) / "process.json", json.dumps(_identity(module, rest), indent=1))
+    identity = _identity(module, rest)
+    _write(Path(folder) / "process.json", json.dumps(identity, indent=1))
+    threading.Thread(target=_end_when_asked, args=(Path(folder), identity["id"]), daemon=True).start()
     code = _run(module, rest)
     _write(Path(folder) / "exit", str(code))
     return code
+
+
+def _end_when_asked(folder: Path, identity: object) -> None:
+    while True:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            asked = json.loads((folder / _ASKED_TO_END).read_text())
+            if asked["id"] == identity:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(asked["grace"])
+                os.killpg(os.getpid(), signal.SIGKILL)
+        time.sleep(_ASKED_S)
 
 
 def _run(module: str, arguments: Sequence[str]) -> int:
@@ -236,6 +276,7 @@ def _run(module: str, arguments: Sequence[str]) -> int:
 def _identity(module: str, arguments: Sequence[str]) -> dict[str, object]:
     return {
         "schema": 1,
+        "id": uuid.uuid4().hex,
         "pid": os.getpid(),
         "started": _started("self"),
         "pids_of": _identify_pid_space(),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,37 @@ def test_second_start_finds_the_first(state: Path) -> None:
     assert again.pid() == pid
     first.end(grace=5)
     assert not first.alive()
+
+
+@pytest.mark.parametrize("end", [DetachedProcess.dismiss, DetachedProcess.end])
+@pytest.mark.parametrize("elsewhere", [{"pids_of": "another container"}, {"started": 1}])
+def test_who_cannot_signal_it_asks_it_to_end_and_signals_nobody_else(
+    state: Path, elsewhere: dict[str, object], end: Callable[[DetachedProcess], None]
+) -> None:
+    """The triggerer's container has other pids than the scheduler's: the same number is another process there."""
+    program, bystander = begin(state / "p", seconds=60), subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        pid = program.pid()
+        file = state / "p" / "process.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | elsewhere | {"pid": bystander.pid}))
+        program.dismiss(signal.SIGUSR1)
+        assert not (state / "p" / "asked-to-end").exists()
+        end(program)
+        wait_for_end(program)
+        assert not program.alive()
+        assert pid is not None
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_wish_to_end_is_not_kept_for_the_next_program(state: Path) -> None:
+    """Nor does a wish reach one that has started since."""
+    program = begin(state / "p", seconds=2.5)
+    (state / "p" / "asked-to-end").write_text(json.dumps({"id": "an earlier program", "grace": 0}))
+    wait_for_end(program)
+    assert program.exit_code() == 0
 
 
 def test_racing_starts_leave_one_program(state: Path) -> None:

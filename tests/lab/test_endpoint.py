@@ -29,7 +29,7 @@ class Waiting:
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
     switch = ClientSwitch(Waiting(), tmp_path)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(switch))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(switch, "orders"))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     switch.start(ClientAddress("onprem", "127.0.0.1:1"))
@@ -74,3 +74,7 @@ def test_a_page_is_refused_and_changes_nothing(port: int, method: str, path: str
 def test_a_program_is_obeyed(port: int) -> None:
     assert ask(port, "POST", "/stop", Host=f"localhost:{port}")[0] == 200
     assert ask(port, "GET", "/")[1]["state"] == "stopped"
+
+
+def test_in_a_network_of_containers_it_is_called_by_its_name(port: int) -> None:
+    assert ask(port, "GET", "/", Host="orders:8090")[0] == 200

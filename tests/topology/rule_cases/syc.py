@@ -1,4 +1,4 @@
-"""SYC501 to SYC518: what is synchronised beside records."""
+"""SYC501 to SYC519: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -356,6 +356,33 @@ CASES: list[Case] = [
         ["flow a-to-b carries schemas over, and the file says no schema registry of b"],
     ),
     ("no schemas travel", "SYC518", FLOW % ", sync: {schemas: {mode: never}}", []),
+    (
+        "one registry for both, with another last letter",
+        "SYC519",
+        clusters(REGISTRIES[0], REGISTRIES[0].replace("internal/", "internal"))
+        + FLOW % ", sync: {schemas: {mode: once}}",
+        ["flow a-to-b carries schemas over, and a and b have one schema registry"],
+    ),
+    ("two registries", "SYC519", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),
+    (
+        "one, and nothing is carried",
+        "SYC519",
+        clusters(*REGISTRIES[:1] * 2) + FLOW % ", sync: {schemas: {mode: never}}",
+        [],
+    ),
+    (
+        "one, and subjects follow new names",
+        "SYC519",
+        clusters(*REGISTRIES[:1] * 2)
+        + FLOW % ", naming: {policy: prefix}, sync: {schemas: {mode: once, subjects: follow_topic}}",
+        [],
+    ),
+    (
+        "one, new names, and subjects stay",
+        "SYC519",
+        clusters(*REGISTRIES[:1] * 2) + FLOW % ", naming: {policy: prefix}, sync: {schemas: {mode: once}}",
+        ["flow a-to-b carries schemas over, and a and b have one schema registry"],
+    ),
     ("both sides", "SYC518", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),
     (
         "at least once, of transactions",

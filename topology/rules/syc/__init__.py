@@ -22,6 +22,7 @@ from topology.rules.syc import (
     syc516_discovery_slower_than_lag,
     syc517_metadata_both_ways,
     syc518_schemas_without_registry,
+    syc519_one_registry_for_both,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -43,4 +44,5 @@ SYC_RULES: tuple[Rule, ...] = (
     syc516_discovery_slower_than_lag.RULE,
     syc517_metadata_both_ways.RULE,
     syc518_schemas_without_registry.RULE,
+    syc519_one_registry_for_both.RULE,
 )

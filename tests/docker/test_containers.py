@@ -147,7 +147,8 @@ def test_after_down_and_up_all_of_it_goes_on_without_a_run_in_airflow(project: C
 def test_nothing_of_this_machines_settings_is_in_an_image(project: ComposeProject) -> None:
     """`pip.conf` and the like are there, as the places of mounts, and empty."""
     places = "/etc/pip.conf /etc/apt/sources.list.d/lent.* /root/.m2/settings.xml /opt/watershed/.env*"
-    look = f"cat {places} 2>/dev/null; find /root/.m2/repository /opt/watershed/.watershed -type f 2>/dev/null; echo looked"
+    folders = "/root/.m2/repository /opt/watershed/.watershed"
+    look = f"cat {places} 2>/dev/null; find {folders} -type f 2>/dev/null; echo looked"
     for image in ("watershed-airflow", "watershed-engine", "watershed-kafka", "watershed-registry"):
         asked = ["run", "--rm", "--user", "0", "--entrypoint", "sh"]
         done = project.engine.try_run(*asked, image, "-c", look)

@@ -54,7 +54,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> BackWorld:
 
         return a_rollback(world, log, "airflow", run_id=order.journal_run, sleep=sleep, **hooks)
 
-    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
+    def proof(folder: Path, _module: str, _told: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:
         return attach_or_start_spark(
             folder, "tests.airflow.programs.proof", ["--out", "{out}", "--verdict", "proven"], topology, log
         )

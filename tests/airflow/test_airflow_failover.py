@@ -75,7 +75,7 @@ def log(monkeypatch: pytest.MonkeyPatch, state: Path) -> FakeLog:
             handler=Mirror(world) if order.kind == "failback" else world, evidence=EVIDENCE, **hooks,
         )  # fmt: skip
 
-    def proof(folder: Path, _module: str, _arguments: list[str], topology: Path, log: Any) -> DetachedProcess:
+    def proof(folder: Path, _module: str, _told: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:
         told = ["--out", "{out}", "--verdict", "proven"]
         return attach_or_start_spark(folder, "tests.airflow.programs.proof", told, topology, log)
 

@@ -37,16 +37,20 @@ def test_processes_that_run_choose_different_ports() -> None:
 
 def test_a_fork_chooses_other_ports_than_its_parent() -> None:
     find_free_ports(1)
-    reading, writing = os.pipe()
+    (reading, writing), (heard, told) = os.pipe(), os.pipe()
     if (child := os.fork()) == 0:
-        os.write(writing, " ".join(map(str, find_free_ports(20))).encode())
+        os.write(writing, f"{' '.join(map(str, find_free_ports(20)))}\n".encode())
+        os.read(heard, 1)  # its ports are free again when it ends
         os._exit(0)
-    os.close(writing)
     with os.fdopen(reading) as answer:
-        of_child = set(map(int, answer.read().split()))
+        of_child = set(map(int, answer.readline().split()))
+    of_parent = set(find_free_ports(200))
+    os.write(told, b"!")
     assert os.waitpid(child, 0)[1] == 0
+    for pipe in (writing, heard, told):
+        os.close(pipe)
     assert len(of_child) == 20
-    assert not of_child & set(find_free_ports(200))
+    assert not of_child & of_parent
 
 
 def test_a_port_that_somebody_listens_on_is_passed_over() -> None:

@@ -38,7 +38,7 @@ from plugins.watershed.operators.spark_application import (
     build_spark_environment,
     is_awaited,
 )
-from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
 from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     WORKER_WAIT_S,
@@ -60,6 +60,7 @@ from plugins.watershed.steps.step_driver import (
     begin_standby,
     build_proof_arguments,
     defer_approval,
+    find_proof_base,
     run_steps,
     take_back_wave,
 )
@@ -143,7 +144,8 @@ class CutoverStep:
                 application = attach_or_start_spark(
                     needed.folder,
                     "spark.verify",
-                    build_proof_arguments(needed.wanted) + (["--stay", str(stay)] if stay else []),
+                    build_proof_arguments(find_proof_base(order, needed.wanted))
+                    + (["--stay", str(stay)] if stay else []),
                     find_frozen_plan(order.plan).topology,
                     self.log,
                     orders=stay > 0,
@@ -157,10 +159,9 @@ class CutoverStep:
 
     def await_application(self, application: DetachedProcess, file: str = "", *, proven: bool = False) -> None:
         """Waits until it has ended or come to its result (`is_awaited`): for PROOF_WAIT_S here, for longer in the
-        triggerer.
-        """
+        triggerer. A triggerer that does not see the folder cannot wait for it."""
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or not is_state_shared():
             if not is_awaited(application, file, proven=proven):
                 self.awaited = None
                 return
@@ -370,6 +371,7 @@ class StepFinished(BaseTrigger):
         """One event, with how the steps ended or why they need a worker."""
         stop = threading.Event()
         await asyncio.sleep(TRIGGER_SETTLE_S)
+        await bring_plan(self, self.order.plan)
         try:
             # Airflow finds the task's log by a context variable, which a thread has only in a copy of the context.
             context = contextvars.copy_context()

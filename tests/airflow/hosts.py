@@ -90,6 +90,12 @@ class Host:
                     found.append(process)
         return found
 
+    def name_process(self, process: psutil.Process) -> str:
+        """HOST-PID, with the pid that it has on its host."""
+        told = Path(f"/proc/{process.pid}/status").read_text()
+        [pids] = [line.split()[1:] for line in told.splitlines() if line.startswith("NSpid:")]
+        return f"{self.name}-{pids[-1]}"
+
     def kill(self) -> None:
         """SIGKILL to the host: nothing on it lives on."""
         os.kill(self.first.pid, signal.SIGKILL)

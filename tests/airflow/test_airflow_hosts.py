@@ -136,6 +136,8 @@ class Scene:
 
     def start_worker(self, name: str) -> None:
         others = [each for each in ("control", *HOSTS) if each != name]
+        # A killed worker leaves it, and then refuses to start.
+        (self.base / name / "airflow" / "airflow-edge-worker.pid").unlink(missing_ok=True)
         self.hosts[name] = start_host(name, self.base, others)
         argv = airflow("edge", "worker", "--concurrency", "8", "--queues", f"default,{name}", "--edge-hostname", name)
         self.hosts[name].run("worker", argv, self.environ[name])

@@ -187,10 +187,9 @@ def running(kafka_pair: Lab, base: Path) -> Iterator[Scene]:
         path = base / "topologies" / f"{NAME}.yaml"
         path.write_text(render_file(FILE, kafka_pair, NAME, apps))
         environ = _environments(base, server.url)
-        control = start_host("control", base, HOSTS)
         url = f"http://127.0.0.1:{environ['control']['AIRFLOW__API__PORT']}"
         live = Live(NAME, base, compile_path(path), LocalAirflow(base, url, {}), AirflowClient(url), apps, server.url)
-        found = Scene(live, base, environ, {"control": control}, Watch(live))
+        found = Scene(live, base, environ, {"control": start_host("control", base, HOSTS)}, Watch(live))
         try:
             _start_control(found)
             for name in HOSTS:

@@ -103,7 +103,9 @@ class SparkApplicationOperator(BaseOperator):
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         """Returns the summary's path. Exit code 1 (different) fails for good; everything else may be tried again."""
         application = DetachedProcess(Path(event["folder"]))
-        if application.alive() or not application.folder.exists():
+        # The exit code first: `alive` takes the program's lock for a moment, and another one who looks meets that.
+        is_running = application.exit_code() is None and application.alive()
+        if is_running or not application.folder.exists():
             raise AirflowFailException(
                 f"the triggerer, or this worker, does not see {application.folder}, in which {self.module} runs: share "
                 "the folder WATERSHED_STATE between the hosts of Airflow, or set WATERSHED_STATE_SHARED=no on all"

@@ -8,6 +8,7 @@ again later. The journal makes that safe: an unfinished step is resumed, and a f
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,7 +19,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.spark_application import list_attempts
-from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
+from plugins.watershed.state_folder import (
+    find_frozen_plan,
+    is_state_shared,
+    locate_run_folder,
+    make_file_name,
+    write_json_file,
+)
 from plugins.watershed.steps.live_messages import keep_live_message
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
@@ -240,8 +247,9 @@ def run_steps(
             begin_standby_early(order, migration, log)
         fenced = list_fenced_steps(migration.steps)
         for at in list_steps_to_do(order, [*steps]):
-            _prepare_step(order, migration, steps[at], log, leave_long=leave_long)
-            patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
+            stays = at in fenced and not is_state_shared()  # what the tail's proof builds on is on this host only
+            _prepare_step(order, migration, steps[at], log, leave_long=leave_long and not stays)
+            patience.begin_step(math.inf if stays else FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
                 break

@@ -4,21 +4,22 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from plugins.watershed.operators.fleet_actions import SuperviseFleetOperator
+from plugins.watershed.operators.fleet_actions import SuperviseFleetOperator, list_supervisor_queues
 from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 SUPERVISE_DOC = """
 ### Supervisors of the fleets of `{name}`
-The file says `placement: task`: each task of this DAG supervises one fleet until it is ended, and a retry goes on where
-it was, with the plan that was applied last. Pausing the DAG ends no task. Clear a task to move its supervisor to
-another Airflow worker, or to have it take over new addresses; its workers hand over, end, and begin again there.
-Use `fleet__{name}` to resize, restart or stop a fleet.
+The file says `placement: task`. Of the tasks of a fleet one supervises, and the others stand by: if the first one dies,
+or its host, another one goes on after 10 s. Each holds a worker slot until it is ended. A retry goes on with the plan
+that was applied last. Pausing the DAG ends no task. Clearing or marking a task ends no worker: workers go on until
+another supervisor has its own ready. Clear all tasks of a fleet to have it take over new addresses. Use
+`fleet__{name}` to resize, restart or stop a fleet.
 """
 
 
 def build_supervise_dag(file: TopologyFile) -> DAG:
-    """One task a fleet, which ends only when it fails; Airflow begins the next run at once."""
+    """Tasks that end only when they fail: one that supervises a fleet, and one or more that stand by."""
     plan = file.require_plan()
     with DAG(
         dag_id=f"supervise__{file.name}",
@@ -33,9 +34,13 @@ def build_supervise_dag(file: TopologyFile) -> DAG:
     ) as dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), do_xcom_push=True)
         for target in sorted({flow.target for flow in plan.flows if flow.placement == "task"}):
-            compiled >> SuperviseFleetOperator(
-                task_id=f"supervise_{target}", plan="{{ ti.xcom_pull('compile') }}", target=target
-            )
+            for number, queue in enumerate(list_supervisor_queues(), 1):
+                compiled >> SuperviseFleetOperator(
+                    task_id=f"supervise_{target}_{number}",
+                    plan="{{ ti.xcom_pull('compile') }}",
+                    target=target,
+                    **({"queue": queue} if queue else {}),
+                )
     return dag
 
 

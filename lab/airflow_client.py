@@ -30,13 +30,15 @@ class AirflowRequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TaskInstance:
-    """State of one task instance. duration: seconds, None before it starts."""
+    """State of one task instance. duration: seconds, None before it starts. host: where it runs or ran last; "" before
+    it starts."""
 
     name: str
     state: str | None
     duration: float | None
     started: str | None
     map_index: int = -1
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,8 @@ class AirflowClient:
 
 
 def _task(told: Mapping[str, Any]) -> TaskInstance:
-    return TaskInstance(told["task_id"], told["state"], told["duration"], told["start_date"], told["map_index"])
+    times = told["duration"], told["start_date"]
+    return TaskInstance(told["task_id"], told["state"], *times, told["map_index"], told.get("hostname") or "")
 
 
 def _event(line: Mapping[str, Any]) -> str:

@@ -1,21 +1,32 @@
 """Where Airflow's side keeps files: frozen plans and the evidence of runs.
 
-`WATERSHED_STATE` names the folder (default: `watershed` in `AIRFLOW_HOME`); every worker and the triggerer
-must see it.  XCom carries ids and paths only; nothing in here is needed to understand the clusters.
+`WATERSHED_STATE` names the folder (default: `watershed` in `AIRFLOW_HOME`). Hosts of Airflow share it, or each has its
+own and `WATERSHED_STATE_SHARED=no` says so (decision 0095): then a run's plan travels in XCom to whoever needs it.
+Otherwise XCom carries ids and paths only; nothing in here is needed to understand the clusters.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import os
+import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from clusters.private_files import make_folder, replace_file
 
 if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
+
     from topology.plan import Plan
+
+_COMPILE_TASK: Final = "compile"  # of FreezePlanOperator, in every DAG
+_FILES_KEY: Final = "topology_files"
+_MOST_BYTES: Final = 64 << 20  # of topology files that a run has handed on
 
 
 def locate_state_folder() -> Path:
@@ -80,13 +91,76 @@ def freeze_plan(path: Path) -> FrozenPlan:
 
 
 def find_frozen_plan(plan_hash: str) -> FrozenPlan:
-    """The plan that `freeze` kept under this hash. Raises FileNotFoundError when there is none."""
+    """The plan that `freeze_plan` kept under this hash, here or, in a task, on the host that compiled it. Raises
+    FileNotFoundError when there is none."""
     folder = _plan_folder(plan_hash)
+    if not (folder / "plan.json").exists() and not is_state_shared():
+        run = _find_task_run()
+        if run is not None:
+            _receive_plan(plan_hash, *run)
     if not (folder / "plan.json").exists():
         raise FileNotFoundError(
-            f"no frozen plan {plan_hash} in {folder.parent}: clear the task that compiles it and all after it"
+            f"no frozen plan {plan_hash} in {folder.parent}: clear the task that compiles it and all after it. Where "
+            "hosts of Airflow have a folder each, set WATERSHED_STATE_SHARED=no on all of them"
         )
     return FrozenPlan(plan_hash, folder)
+
+
+def is_state_shared() -> bool:
+    """Whether all hosts of Airflow see one state folder (the default). Raises ValueError for another word than yes and
+    no."""
+    word = os.environ.get("WATERSHED_STATE_SHARED") or "yes"
+    if word not in ("yes", "no"):
+        raise ValueError(f"WATERSHED_STATE_SHARED is yes or no, not {word!r}")
+    return word == "yes"
+
+
+def hand_plan_on(frozen: FrozenPlan, ti: Any) -> None:
+    """Leave the topology's files in the XCom of the task that compiled them, for tasks and triggers on hosts with a
+    state folder of their own. Nothing is written where all share one."""
+    if is_state_shared():
+        return
+    topology = frozen.topology
+    parts = sorted(topology.iterdir()) if topology.is_dir() else [topology]
+    files = {part.name: part.read_text(encoding="utf-8") for part in parts}
+    packed = zlib.compress(json.dumps({"folder": topology.is_dir(), "files": files}).encode(), 9)
+    ti.xcom_push(key=_FILES_KEY, value=base64.b64encode(packed).decode())
+
+
+async def bring_plan(trigger: BaseTrigger, plan_hash: str) -> None:
+    """Have a trigger's plan in the folder of this host before anybody asks for it: here, or in another process. Nothing
+    is done where it is there, or where all hosts share a folder."""
+    ti = trigger.task_instance
+    if ti is None or is_state_shared() or (_plan_folder(plan_hash) / "plan.json").exists():
+        return
+    await asyncio.to_thread(_receive_plan, plan_hash, ti.dag_id, ti.run_id)
+
+
+def _find_task_run() -> tuple[str, str] | None:
+    """DAG and run of the task in whose process this is; None elsewhere."""
+    from airflow.sdk import get_current_context
+
+    try:
+        ti = get_current_context()["ti"]
+    except RuntimeError:
+        return None
+    return ti.dag_id, ti.run_id
+
+
+def _receive_plan(plan_hash: str, dag_id: str, run_id: str) -> None:
+    """Compile again what the run's first task has handed on. What compiles to another plan is left aside: this host has
+    another version of the compiler, and the caller finds no plan."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    packed = BaseXCom.get_one(key=_FILES_KEY, dag_id=dag_id, task_id=_COMPILE_TASK, run_id=run_id)
+    if packed is None:
+        return
+    told = json.loads(zlib.decompressobj().decompress(base64.b64decode(packed), _MOST_BYTES))
+    with tempfile.TemporaryDirectory(prefix="watershed-plan-") as place:
+        folder = Path(place) / "topology"
+        for name, text in told["files"].items():
+            _replace(folder / make_file_name(name), text)
+        freeze_plan(folder if told["folder"] else folder / "topology.yaml")
 
 
 def write_json_file(path: Path, document: Any) -> None:

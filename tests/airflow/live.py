@@ -159,10 +159,12 @@ class Live:
         for process in process_sessions.list_session_members(leader) if whole else [leader]:
             os.kill(process.pid, signal.SIGKILL)
         until(lambda: not is_alive(leader), f"the end of {component}")
-        self._is_long_dead(JOBS[component])
+        self.make_long_dead(component)
         self.airflow = airflow.restart_dead_components(self.airflow)
 
-    def _is_long_dead(self, job: str) -> None:
+    def make_long_dead(self, component: str) -> None:
+        """In Airflow's database: it waits for two minutes before it takes somebody for dead."""
+        job = JOBS[component]
         jobs = table("job", column("job_type"), column("latest_heartbeat", DateTime(timezone=True)))
         engine = create_engine(self.database)
         with engine.begin() as connection:
@@ -209,9 +211,9 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
         (home / "topologies").mkdir(parents=True)
         (home / "dags").mkdir(exist_ok=True)
         try:
-            started = _applications(pair, name, home / "apps")
+            started = start_applications(pair, name, home / "apps")
             path = home / "topologies" / f"{name}.yaml"
-            path.write_text(_file(pair, name, started))
+            path.write_text(render_file(FILE, pair, name, started))
             web = airflow.launch_airflow(  # not before: it parses its DAGs once
                 home / "airflow",
                 topologies=home / "topologies",
@@ -253,7 +255,7 @@ def database() -> Iterator[str | None]:
         yield server.url
 
 
-def _applications(pair: Lab, name: str, home: Path) -> dict[str, sample_applications.SampleApplication]:
+def start_applications(pair: Lab, name: str, home: Path) -> dict[str, sample_applications.SampleApplication]:
     here = pair.clusters["onprem"]
     create_lab_topics(here.bootstrap, [f"{name}.orders", f"{name}.paid"], PARTITIONS)
     at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
@@ -274,9 +276,10 @@ def _applications(pair: Lab, name: str, home: Path) -> dict[str, sample_applicat
     return found
 
 
-def _file(pair: Lab, name: str, started: dict[str, sample_applications.SampleApplication]) -> str:
+def render_file(text: str, pair: Lab, name: str, started: dict[str, sample_applications.SampleApplication]) -> str:
+    """A topology file, from a text with the names that FILE has."""
     http = {each: app.http for each, app in started.items()}
-    return FILE.format(
+    return text.format(
         name=name,
         onprem=pair.clusters["onprem"].bootstrap,
         onprem_id=pair.clusters["onprem"].cluster_id,

@@ -439,7 +439,13 @@ def test_spans_are_the_same_tasks_whatever_the_strategy() -> None:
     assert tasks == {("to_approval", "approval", "to_end")}
 
 
-def test_every_person_who_is_asked_answers_for_himself(world: World) -> None:
+@pytest.mark.parametrize("hosts", [("a", "a"), ("a", "b")])
+def test_every_person_who_is_asked_answers_for_himself(
+    world: World, hosts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the second one's task runs on a host that does not see the files of the first one's."""
+    kept: dict[tuple[str, str], Any] = {}
+    monkeypatch.setenv("WATERSHED_STATE_SHARED", "yes" if len({*hosts}) == 1 else "no")
     names = ("team-a", "team-b")
     world.policy = {"approvals": names}  # type: ignore[attr-defined]
     rows = {row.task: row for row in list_step_tasks(plan_migration(a_plan(), None, replace(POLICY, approvals=names)))}
@@ -447,8 +453,14 @@ def test_every_person_who_is_asked_answers_for_himself(world: World) -> None:
     assert tasks[3:5] == ["approval_team-a", "approval_team-b"]
     for name in tasks[:3]:
         perform(rows[name])
-    for at, user in ((3, "ann"), (4, "bob")):
+    for at, user, host in ((3, "ann", hosts[0]), (4, "bob", hosts[1])):
         task = operator(rows[tasks[at]], "manual")
+        monkeypatch.setenv("WATERSHED_STATE", str(tmp_path / host))
+        ti = SimpleNamespace(
+            xcom_push=lambda key, value, at=at: kept.__setitem__((tasks[at], key), value),
+            xcom_pull=lambda task, key: kept.get((task, key)),
+        )
+        monkeypatch.setattr(cutover_steps, "get_current_context", lambda ti=ti: {"ti": ti})
         with pytest.raises(TaskAwaitingInput) as parked:
             task.execute(context(tasks[at]))
         assert f"**{names[at - 3]}** is asked" in task.body

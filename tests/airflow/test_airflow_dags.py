@@ -93,14 +93,21 @@ def test_every_file_has_its_dags(folder: Path) -> None:
     }
 
 
-def test_a_file_may_have_its_fleets_healed_and_supervised_by_airflow(folder: Path) -> None:
+def test_a_file_may_have_its_fleets_healed_and_supervised_by_airflow(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert load().dags["fleet__plain"].schedule is None
     path = folder / "plain.yaml"
     path.write_text(path.read_text().replace("    naming:", "    workers: {placement: task, heal: 30s}\n    naming:"))
     dags = load().dags
     assert dags["fleet__plain"].schedule == timedelta(seconds=30)
     assert dags["fleet__plain"].is_paused_upon_creation is False
-    assert set(dags["supervise__plain"].task_ids) == {"compile", "supervise_cloud", "supervise_onprem"}
+    tasks = {"compile", *(f"supervise_{target}_{number}" for target in ("cloud", "onprem") for number in (1, 2))}
+    assert set(dags["supervise__plain"].task_ids) == tasks
+    monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", "rack-1, rack-2,rack-3")
+    queues = {task.task_id: task.queue for task in load().dags["supervise__plain"].tasks}
+    assert [queues[f"supervise_cloud_{number}"] for number in (1, 2, 3)] == ["rack-1", "rack-2", "rack-3"]
+    assert queues["compile"] == "default"
     assert "supervise__orders" not in dags
 
 

@@ -278,6 +278,37 @@ def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_
         os.kill(pid, signal.SIGKILL)  # it goes on: nobody has ended it
 
 
+LEAVES = """
+import signal, subprocess, time
+def leave(*_):
+    print("left", flush=True)
+    raise SystemExit(0)
+signal.signal(signal.SIGUSR1, leave)
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_task_that_is_ended_ends_no_worker(
+    file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Somebody clears it, or the api-server was away: its supervisor leaves, by another signal than the one to end."""
+    (tmp_path / "supervisor_that_leaves.py").write_text(LEAVES)
+    monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_leaves", []))
+    task, told = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud"), []
+
+    def info(_form: str, line: str) -> None:
+        told.append(line)
+        if line == "there":
+            task.on_kill()
+
+    monkeypatch.setattr(task.log, "info", info)
+    with pytest.raises(AirflowException, match="ended with exit code 0"):
+        task.execute(CONTEXT)
+    assert told == ["there", "left"]
+
+
 def test_all_partitions_served_is_done() -> None:
     found = judge_flow_reports(WANTED, view(status(0), status(1, "catching_up")))
     assert (found.done, found.problem) == (True, "")

@@ -144,7 +144,7 @@ def test_what_a_program_prints_reaches_the_log_of_a_task_visible(
     folder = state / "program"
     folder.mkdir(parents=True)
     (folder / "log").write_text("topic orders\x1b[8m\u202e 100%s\n\tat Main\n", encoding="utf-8")
-    ProcessEnded(str(folder))._pass_on(DetachedProcess(folder), 0)
+    spark_application.pass_log_on(DetachedProcess(folder), 0, ProcessEnded(str(folder)).log)
     said = capsys.readouterr().out
     assert "topic orders\\x1b[8m\\u202e 100%s" in said
     assert "    at Main" in said

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import BaseOperator, TriggerRule
+from airflow.sdk import BaseOperator, TriggerRule, get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
@@ -38,7 +38,7 @@ from plugins.watershed.operators.spark_application import (
     build_spark_environment,
     is_awaited,
 )
-from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
 from plugins.watershed.steps.migration_dag_tasks import (
     AS_DECLARED,
     WORKER_WAIT_S,
@@ -60,6 +60,7 @@ from plugins.watershed.steps.step_driver import (
     begin_standby,
     build_proof_arguments,
     defer_approval,
+    find_proof_base,
     run_steps,
     take_back_wave,
 )
@@ -79,6 +80,7 @@ RETRY_SETTINGS: dict[str, Any] = {"retries": 2, "retry_delay": timedelta(seconds
 _WAITING = ThreadPoolExecutor(max_workers=256, thread_name_prefix="watershed-step")
 PROOF_WAIT_S = WORKER_WAIT_S  # so long a worker waits for an application
 _LOOK_S = 0.2  # between two looks whether an application has ended
+_ANSWER_KEY = "answer"  # XCom of the task of a person: where hosts of Airflow have a folder each
 
 
 class CutoverStep:
@@ -143,7 +145,8 @@ class CutoverStep:
                 application = attach_or_start_spark(
                     needed.folder,
                     "spark.verify",
-                    build_proof_arguments(needed.wanted) + (["--stay", str(stay)] if stay else []),
+                    build_proof_arguments(find_proof_base(order, needed.wanted))
+                    + (["--stay", str(stay)] if stay else []),
                     find_frozen_plan(order.plan).topology,
                     self.log,
                     orders=stay > 0,
@@ -157,10 +160,9 @@ class CutoverStep:
 
     def await_application(self, application: DetachedProcess, file: str = "", *, proven: bool = False) -> None:
         """Waits until it has ended or come to its result (`is_awaited`): for PROOF_WAIT_S here, for longer in the
-        triggerer.
-        """
+        triggerer. A triggerer that does not see the folder cannot wait for it."""
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline or not is_state_shared():
             if not is_awaited(application, file, proven=proven):
                 self.awaited = None
                 return
@@ -251,7 +253,7 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
             drive(context)
         except ApprovalNeeded as needed:
             if self.row.asks not in ("", needed.wanted.by):
-                if ApprovalAnswers.of(order := self.order(context)).given(order, str(self.row.asks)) is None:
+                if self.find_answer(self.order(context), str(self.row.asks)) is None:
                     raise AirflowFailException(
                         f"{needed.wanted.by} has not answered yet: clear that task, and then this one"
                     ) from None
@@ -263,16 +265,31 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
 
     def approver(self, order: StepOrder) -> ApproveStep:
         """Answers kept from earlier tasks of this run count first, then the one just given."""
-        decide, answers = super().approver(order), ApprovalAnswers.of(order)
+        decide = super().approver(order)
 
         def answer(asked: AskApproval) -> ApprovalAnswer:
-            kept = answers.given(order, asked.by)
+            kept = self.find_answer(order, asked.by)
             if kept is None and self.fresh is not None:  # it belongs to the first person without an answer
                 kept, self.fresh = self.fresh, None
-                answers.keep(order, asked.by, kept)
+                ApprovalAnswers.of(order).keep(order, asked.by, kept)
+                if not is_state_shared():
+                    told = {"granted": kept.granted, "by": kept.by, "note": kept.note}
+                    get_current_context()["ti"].xcom_push(_ANSWER_KEY, told)
             return kept or decide(asked)
 
         return answer
+
+    def find_answer(self, order: StepOrder, by: str) -> ApprovalAnswer | None:
+        """The answer of `by`, which was given to this task, or to that person's task, on whatever host; None while
+        there is none."""
+        from cutover.observations import ApprovalAnswer
+
+        kept = ApprovalAnswers.of(order).given(order, by)
+        if kept is not None or is_state_shared():
+            return kept
+        task = f"{self.task_id.removesuffix(self.row.task)}{self.row.steps[0]}_{by}"
+        told = get_current_context()["ti"].xcom_pull(task, key=_ANSWER_KEY)
+        return ApprovalAnswer(0, **told) if told else None
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         """Takes the answer from Airflow, with the name of the user, and drives the steps on."""
@@ -370,6 +387,7 @@ class StepFinished(BaseTrigger):
         """One event, with how the steps ended or why they need a worker."""
         stop = threading.Event()
         await asyncio.sleep(TRIGGER_SETTLE_S)
+        await bring_plan(self, self.order.plan)
         try:
             # Airflow finds the task's log by a context variable, which a thread has only in a copy of the context.
             context = contextvars.copy_context()

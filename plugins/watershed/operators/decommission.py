@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
+from plugins.watershed.operators.proof import find_run_verdict
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, list_attempts
 from plugins.watershed.operators.straggler_watch import DEFER_LIMIT, MovedWave, list_moved_waves, render_utc_time
 from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder
@@ -54,7 +55,7 @@ class RequirementsOperator(BaseOperator):
                 timeout=DEFER_LIMIT,
             )
         ti = context["ti"]
-        proof = _read_newest_verdict(locate_run_folder(ti.dag_id, ti.run_id) / self.proof) if self.proof else None
+        proof = _read_newest_verdict(ti, self.proof) if self.proof else None
         rows, unmet = check_requirements(moved, migration.decommission.requires, proof, time.time() * 1000)
         if unmet:
             raise AirflowFailException("the source may not be taken down: " + "; ".join(unmet))
@@ -99,13 +100,14 @@ def _is_passed(proof: str) -> bool:
     return verdict in PROVEN_VERDICTS and rest == "0 unproven"
 
 
-def _read_newest_verdict(folder: Any) -> str:
-    """`proven, 0 unproven` of the newest attempt in the folder; "" without one."""
+def _read_newest_verdict(ti: Any, task: str) -> str:
+    """`proven, 0 unproven` of the newest attempt of a proof's task in this run; "" without one."""
     from cutover.evidence.proof_summary import read_proof_summary
 
-    tried = list_attempts(folder)
+    tried = list_attempts(locate_run_folder(ti.dag_id, ti.run_id) / task)
     if not tried:
-        return ""
+        told = find_run_verdict(ti, task)  # of another host
+        return f"{told['verdict']}, {told['unproven']} unproven" if told else ""
     seen = read_proof_summary(tried[-1].folder / "summary.json")
     return f"{seen.verdict}, {seen.unproven} unproven"
 

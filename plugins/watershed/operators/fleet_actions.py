@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -27,7 +28,7 @@ from plugins.watershed.fleet_supervisors import (
     start_missing_supervisors,
 )
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 FleetAction = Literal["heal", "status", "start", "scale", "restart", "stop"]
 ALL_FLEETS: Final = "all"
 _UNWATCHED: Final = ("heal", "status")  # nobody waits for what comes of them
-_END_S: Final = 60.0  # for a supervisor to end its workers
+_LEAVE_S: Final = 20.0  # for a supervisor to give its lease up
 _LOOK_S: Final = 1.0  # how often a silent supervisor is looked after
 _MOST_TOLD: Final = 1 << 16  # bytes: what a pipe holds
 
@@ -128,6 +129,7 @@ class FleetsSized(BaseTrigger):
         """One event: `seen`, for people."""
         from clusters.errors import ClusterError
 
+        await bring_plan(self, self.plan)
         frozen, said = find_frozen_plan(self.plan), ""
         topology = frozen.read().topology
         while True:
@@ -152,8 +154,8 @@ class FleetsSized(BaseTrigger):
 
 
 class SuperviseFleetOperator(BaseOperator):
-    """Supervise one fleet inside this task, for ever (`placement: task`). A retry goes on where it was, with the plan
-    that was applied last.
+    """Supervise one fleet inside this task, or stand by for it, for ever (`placement: task`). A retry goes on where it
+    was, with the plan that was applied last.
 
     The supervisor ends with the task's process; its workers go on until the next supervisor has its own ready.
     """
@@ -186,11 +188,12 @@ class SuperviseFleetOperator(BaseOperator):
         raise AirflowException(f"the supervisor of the fleet into {self.target} ended with exit code {code}")
 
     def on_kill(self) -> None:
-        """Somebody cleared or marked the task: the workers hand their partitions over and end."""
+        """Somebody cleared or marked the task, or Airflow ends it because its api-server did not answer: both are the
+        same signal. So the supervisor leaves, and its workers go on until another one's are ready."""
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGUSR1)
             try:
-                self._process.wait(_END_S)
+                self._process.wait(_LEAVE_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
 
@@ -208,6 +211,13 @@ def _read_lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
             yield from (line.decode(errors="replace") for line in lines)
     if rest:
         yield rest.decode(errors="replace")
+
+
+def list_supervisor_queues() -> list[str | None]:
+    """The queue of each task that supervises a fleet or stands by: those of WATERSHED_SUPERVISOR_QUEUES, which put them
+    on different hosts; else two tasks in Airflow's default queue (None)."""
+    named = [each.strip() for each in os.environ.get("WATERSHED_SUPERVISOR_QUEUES", "").split(",") if each.strip()]
+    return [*named] or [None, None]
 
 
 def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:

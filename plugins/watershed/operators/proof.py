@@ -6,6 +6,7 @@ a difference must fail; so another task tells it, whatever came (docs/decisions/
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,11 +16,18 @@ from urllib.parse import urlencode, urlsplit
 from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
+from clusters.private_files import make_folder
 from cutover.evidence.proof_summary import PROOF_COUNTS
 from plugins.watershed.operators.spark_application import SparkApplicationOperator, list_attempts
-from plugins.watershed.state_folder import locate_run_folder, locate_state_folder, locate_task_folder
+from plugins.watershed.state_folder import (
+    is_state_shared,
+    locate_run_folder,
+    locate_state_folder,
+    locate_task_folder,
+)
 
 _REACHED = ("proven", "repeated", "different", "incomplete")  # an error is no verdict
+_VERDICT_KEY = "verdict"  # XCom of a proof's task: for tasks on hosts that do not see its folder
 _FINDINGS = 10  # what stands in the way, as far as an event should carry it
 
 
@@ -61,7 +69,7 @@ class ProofOperator(SparkApplicationOperator):
         super().__init__(module=module, **kwargs)
         self.incremental = incremental
 
-    def execute(self, context: Any) -> None:
+    def execute(self, context: Any) -> str:
         """Adds `--since` with the newest earlier proof where `incremental` holds, and starts the application."""
         link, ti = ReportLink(), context["ti"]
         ti.xcom_push(link.xcom_key, link.get_link(self, ti_key=ti))  # Airflow itself does so when the task has ended
@@ -71,7 +79,15 @@ class ProofOperator(SparkApplicationOperator):
             self.arguments = [*self.arguments, "--since", str(earlier)]
         elif self.incremental:
             self.log.info("no earlier proof to build on: everything is read")
-        super().execute(context)
+        return super().execute(context)
+
+    def collect(self, context: Any, event: dict[str, Any]) -> str:
+        """As its base. The verdict is kept for other tasks before the task may fail for it."""
+        folder = Path(event["folder"])
+        if (folder / "summary.json").exists():
+            with contextlib.suppress(AirflowException):  # of a summary that is none: the exit code tells more
+                context["ti"].xcom_push(key=_VERDICT_KEY, value=read_proof_result(folder.parent))
+        return super().collect(context, event)
 
 
 class PublishProofOperator(BaseOperator):
@@ -87,7 +103,7 @@ class PublishProofOperator(BaseOperator):
     def execute(self, context: Any) -> dict[str, Any]:
         """Returns what subscribers get as the event's `extra`."""
         ti = context["ti"]
-        found = read_proof_result(locate_run_folder(ti.dag_id, ti.run_id) / self.proof)
+        found = find_run_verdict(ti, self.proof)
         if found is None:
             raise AirflowSkipException("no verdict was reached, so there is nothing to tell")
         told = Path(found["path"]).with_name("told")
@@ -97,8 +113,19 @@ class PublishProofOperator(BaseOperator):
         counts = ", ".join(f"{found[name]:,} {name}" for name in PROOF_COUNTS if found[name])
         self.log.info("%s: %s unproven (%s)", found["verdict"], f"{found['unproven']:,}", counts or "no records")
         context["outlet_events"][self.asset].extra = found
+        make_folder(told.parent)  # of another host
         told.touch()
         return found
+
+
+def find_run_verdict(ti: Any, task: str) -> dict[str, Any] | None:
+    """What `read_proof_result` gives for a proof's task of this run, also where another host did it; None without a
+    verdict. Raises AirflowException."""
+    folder = locate_run_folder(ti.dag_id, ti.run_id) / task
+    if folder.exists() or is_state_shared():
+        return read_proof_result(folder)
+    told = ti.xcom_pull(task, key=_VERDICT_KEY)
+    return told if isinstance(told, dict) else None
 
 
 def read_proof_result(folder: Path) -> dict[str, Any] | None:

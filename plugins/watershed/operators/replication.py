@@ -25,7 +25,7 @@ from plugins.watershed.fleet_supervisors import (
 )
 from plugins.watershed.operators.person_notifier import find_notifier_problems
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan, freeze_plan, hand_plan_on
 from plugins.watershed.steps.migration_dag_tasks import WORKER_WAIT_S
 from topology.text_escaping import escape_control_lines
 
@@ -65,6 +65,7 @@ class FreezePlanOperator(BaseOperator):
                 f"{self.path} compiles to {plan.hash}, this run was asked for {self.expected}: the file has "
                 "changed since it was reviewed. Review the new plan and trigger with its hash."
             )
+        hand_plan_on(plan, context["ti"])
         flows = ", ".join(flow.id for flow in plan.read().flows)
         for untold in find_notifier_problems(os.environ):
             self.log.warning("whoever is awaited is not told: %s", escape_control_lines(untold))
@@ -182,6 +183,7 @@ class FlowsRunning(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event (`FlowsWatch.look`)."""
+        await bring_plan(self, self.plan)
         watch = FlowsWatch(self.plan, self.fleets, ask_client_process)
         while True:
             if (event := await asyncio.to_thread(watch.look, self.log)) is not None:

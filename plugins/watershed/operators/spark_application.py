@@ -1,4 +1,4 @@
-"""Spark applications as tasks that hold no worker slot while they run.
+"""Spark applications as tasks that hold no worker slot while they run, where the triggerer sees their folder.
 
 No Spark provider: it would install a second copy of PySpark over ours (docs/decisions).
 """
@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,17 +27,19 @@ from plugins.watershed.detached_process import (
     build_clean_environment,
     start_detached,
 )
-from plugins.watershed.state_folder import find_frozen_plan, locate_task_folder
+from plugins.watershed.state_folder import find_frozen_plan, is_state_shared, locate_task_folder
 from spark.session import is_local_master, read_spark_master
 from topology.text_escaping import escape_control_lines, escape_controls
 
 # A trigger that fires while the scheduler still has the deferring process on its list makes Airflow fail the task
 # ("finished with state success, but the task instance's state attribute is queued").
 TRIGGER_SETTLE_S = 3.0
+_LOOK_S = 1.0
 
 
 class SparkApplicationOperator(BaseOperator):
-    """Run `python -m MODULE ARGUMENT…` as a detached Spark application and wait for it in the triggerer.
+    """Run `python -m MODULE ARGUMENT…` as a detached Spark application and wait for it in the triggerer, or in the task
+    where hosts of Airflow have a state folder each.
 
     In `arguments`, `{topology}` becomes the frozen topology file of `plan` (a plan hash) and `{out}` the folder
     of this attempt; empty ones are left out.  The application's exit code is the verdict: 0 fine, 1 different
@@ -63,22 +66,50 @@ class SparkApplicationOperator(BaseOperator):
         self.arguments = list(arguments)
         self.plan = plan
         self.timeout = timeout
+        self.awaited: DetachedProcess | None = None
 
-    def execute(self, context: Any) -> None:
+    def execute(self, context: Any) -> str:
         """Finds the application of an earlier try or starts one, and leaves the worker slot."""
         topology = find_frozen_plan(self.plan).topology
         application = attach_or_start_spark(
             locate_task_folder(context), self.module, self.arguments, topology, self.log
         )
-        self.defer(
-            trigger=ProcessEnded(folder=str(application.folder)),
-            method_name="collect",
-            timeout=self.timeout,
-        )
+        if is_state_shared():
+            self.defer(
+                trigger=ProcessEnded(folder=str(application.folder)),
+                method_name="collect",
+                timeout=self.timeout,
+            )
+        self._wait_here(application)
+        return self.collect(context, {"folder": str(application.folder)})
+
+    def _wait_here(self, application: DetachedProcess) -> None:
+        """Holds the worker slot. Raises AirflowException after `timeout`, when the application is ended."""
+        self.awaited, shown, deadline = application, 0, time.monotonic() + self.timeout.total_seconds()
+        while application.alive():
+            shown = pass_log_on(application, shown, self.log)
+            if time.monotonic() > deadline:
+                application.end()
+                raise AirflowException(f"{self.module} ran for {self.timeout} and was ended")
+            time.sleep(_LOOK_S)
+        pass_log_on(application, shown, self.log)
+        self.awaited = None
+
+    def on_kill(self) -> None:
+        """Somebody marks or clears the task while it waits here: the application ends, as in the triggerer."""
+        if self.awaited is not None:
+            self.awaited.dismiss()
 
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         """Returns the summary's path. Exit code 1 (different) fails for good; everything else may be tried again."""
         application = DetachedProcess(Path(event["folder"]))
+        # The exit code first: `alive` takes the program's lock for a moment, and another one who looks meets that.
+        is_running = application.exit_code() is None and application.alive()
+        if is_running or not application.folder.exists():
+            raise AirflowFailException(
+                f"the triggerer, or this worker, does not see {application.folder}, in which {self.module} runs: share "
+                "the folder WATERSHED_STATE between the hosts of Airflow, or set WATERSHED_STATE_SHARED=no on all"
+            )
         (application.folder / "collected").touch()
         summary = application.folder / "summary.json"
         counted = _counts(summary)
@@ -130,7 +161,7 @@ class ProcessEnded(BaseTrigger):
         await asyncio.sleep(self.settle_seconds)
         while True:
             running = is_awaited(program, self.file, proven=self.proven)
-            shown = self._pass_on(program, shown)
+            shown = pass_log_on(program, shown, self.log)
             if not running:
                 yield TriggerEvent({"folder": self.folder, "exit_code": program.exit_code()})
                 return
@@ -140,15 +171,16 @@ class ProcessEnded(BaseTrigger):
         """Ends the program: Airflow calls this only when somebody marks or clears the waiting task."""
         await asyncio.to_thread(DetachedProcess(Path(self.folder)).end)
 
-    def _pass_on(self, program: DetachedProcess, shown: int) -> int:
-        """Log what the program printed since; returns the bytes shown so far (whole lines only)."""
-        with contextlib.suppress(OSError):
-            text = read_private_file(program.log, 64 * 1024, begin=shown)
-            whole = text[: text.rfind(b"\n") + 1]
-            for line in whole.decode(errors="replace").splitlines():
-                self.log.info("%s", escape_controls(line.expandtabs(4)))
-            return shown + len(whole)
-        return shown
+
+def pass_log_on(program: DetachedProcess, shown: int, log: Any) -> int:
+    """Log what the program printed since; returns the bytes shown so far (whole lines only)."""
+    with contextlib.suppress(OSError):
+        text = read_private_file(program.log, 64 * 1024, begin=shown)
+        whole = text[: text.rfind(b"\n") + 1]
+        for line in whole.decode(errors="replace").splitlines():
+            log.info("%s", escape_controls(line.expandtabs(4)))
+        return shown + len(whole)
+    return shown
 
 
 def is_awaited(program: DetachedProcess, file: str, *, proven: bool = False) -> bool:

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S
 from plugins.watershed.shared_client_processes import QuestionFailed, ask_client_process
-from plugins.watershed.state_folder import find_frozen_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan
 from plugins.watershed.steps.migration_dag_tasks import preview_run_plan
 from plugins.watershed.steps.run_journal import find_done_waves, read_chain_or_fail
 from topology.text_escaping import escape_control_lines
@@ -110,6 +110,7 @@ class WavesSoaked(BaseTrigger):
         """Sends one event. seen: a text for people. problem: what went wrong, "" for nothing."""
         loop, said = asyncio.get_running_loop(), ""
         await asyncio.sleep(self.settle_seconds)
+        await bring_plan(self, self.plan)
         watch = SourceWatchProxy(find_frozen_plan(self.plan).read())
         while True:
             try:

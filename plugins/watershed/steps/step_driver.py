@@ -8,9 +8,10 @@ again later. The journal makes that safe: an unfinished step is resumed, and a f
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.spark_application import list_attempts
-from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder, make_file_name, write_json_file
+from plugins.watershed.state_folder import (
+    find_frozen_plan,
+    is_state_shared,
+    locate_run_folder,
+    make_file_name,
+    write_json_file,
+)
 from plugins.watershed.steps.live_messages import keep_live_message
 from plugins.watershed.steps.migration_dag_tasks import (
     ALL_WAVES,
@@ -240,8 +247,9 @@ def run_steps(
             begin_standby_early(order, migration, log)
         fenced = list_fenced_steps(migration.steps)
         for at in list_steps_to_do(order, [*steps]):
-            _prepare_step(order, migration, steps[at], log, leave_long=leave_long)
-            patience.begin_step(FENCED_WAIT_S if at in fenced else 0.0)
+            stays = at in fenced and not is_state_shared()  # what the tail's proof builds on is on this host only
+            _prepare_step(order, migration, steps[at], log, leave_long=leave_long and not stays)
+            patience.begin_step(math.inf if stays else FENCED_WAIT_S if at in fenced else 0.0)
             result = migration.run_step(at)
             if result.state != "paused":
                 break
@@ -367,7 +375,7 @@ def begin_standby_early(order: StepOrder, migration: RunDriver, log: Any) -> Non
 
 def begin_standby(order: StepOrder, wanted: RequestProof, log: Any) -> None:
     """Starts the application that is warm when producers are fenced, once a wave."""
-    arguments = [*build_proof_arguments(wanted), "--stay", str(STANDBY_STAY_S)]
+    arguments = [*build_proof_arguments(find_proof_base(order, wanted)), "--stay", str(STANDBY_STAY_S)]
     order.standby.begin(arguments, find_frozen_plan(order.plan).topology, log)
 
 
@@ -376,7 +384,8 @@ def _prove_by_standby(
 ) -> ProofOutcome | None:
     """The verdict on the tail from the warm application; None when it reached no verdict. Raises StillWaiting."""
     folder, topology = order.folder(at), find_frozen_plan(order.plan).topology
-    if not order.standby.prove(folder, build_proof_arguments(wanted), topology, sleep):
+    arguments = build_proof_arguments(find_proof_base(order, wanted))
+    if not order.standby.prove(folder, arguments, topology, sleep):
         return None
     order.standby.dismiss()
     return read_standby_verdict(folder, order.plan)
@@ -397,6 +406,18 @@ def _read_step_proof(folder: Path, wanted: RequestProof, plan_hash: str, *, may_
         if len(tried) < _PROOF_ATTEMPTS + is_standby_attempt(tried[0]):
             raise ProofNeeded(wanted, folder, may_stay=may_stay)
     return read_proof_summary(last.folder / "summary.json", plan_hash)
+
+
+def find_proof_base(order: StepOrder, wanted: RequestProof) -> RequestProof:
+    """The proof with what it builds on as far as this host has it. An earlier proof that another host made is not read:
+    then the application that stands by on this host has proven the same before the fence, or everything is read."""
+    from cutover.evidence.proof_summary import PROVEN_VERDICTS, read_proof_summary
+
+    if wanted.since is None or Path(wanted.since).exists():
+        return wanted
+    own = order.standby.process.folder / STANDBY_SUMMARY_FILE
+    proven = own.exists() and read_proof_summary(own, order.plan).verdict in PROVEN_VERDICTS
+    return replace(wanted, since=str(own) if proven else None)
 
 
 def build_proof_arguments(wanted: RequestProof) -> list[str]:

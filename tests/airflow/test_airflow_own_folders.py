@@ -1,0 +1,226 @@
+"""Hosts of Airflow with a state folder each: what a run needs reaches them without it (decision 0095)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import get_current_context
+from airflow.sdk.bases.xcom import BaseXCom
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from cutover.actions import RequestProof
+from plugins.watershed import state_folder
+from plugins.watershed.detached_process import DetachedProcess
+from plugins.watershed.operators import spark_application
+from plugins.watershed.operators.decommission import _read_newest_verdict
+from plugins.watershed.operators.fleet_actions import FleetsSized
+from plugins.watershed.operators.proof import ProofOperator, PublishProofOperator, find_run_verdict
+from plugins.watershed.operators.replication import FreezePlanOperator
+from plugins.watershed.operators.spark_application import SparkApplicationOperator
+from plugins.watershed.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, is_state_shared
+from plugins.watershed.steps.step_driver import StepOrder, find_proof_base
+from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
+from tests.airflow.test_airflow_proof import attempt
+
+Move = Callable[[str], Path]
+RUN = "manual__1"
+
+
+@dataclass
+class Instance:
+    """A task instance whose XComs are the run's."""
+
+    task_id: str
+    xcoms: dict[tuple[str, str], Any] = field(default_factory=dict)
+    dag_id: str = "verify__x"
+    run_id: str = RUN
+    map_index: int = -1
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[self.task_id, key] = value
+
+    def xcom_pull(self, task_ids: str, key: str = "return_value") -> Any:
+        return self.xcoms.get((task_ids, key))
+
+
+@pytest.fixture
+def host(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> Move:
+    """Go to another host: its folder is empty at first."""
+    monkeypatch.setenv("WATERSHED_STATE_SHARED", "no")
+
+    def move(name: str) -> Path:
+        monkeypatch.setenv("WATERSHED_STATE", str(tmp_path / name))
+        return tmp_path / name
+
+    return move
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], Any]:
+    """The XComs of a run, by task and key, as Airflow's own class gives them."""
+    found: dict[tuple[str, str], Any] = {}
+
+    def get_one(*, key: str, dag_id: str, task_id: str, run_id: str) -> Any:
+        assert (dag_id, run_id) == ("verify__x", RUN)
+        return found.get((task_id, key))
+
+    monkeypatch.setattr(BaseXCom, "get_one", get_one)
+    return found
+
+
+@pytest.fixture(params=["a file", "a folder"])
+def topology(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    text = TOPOLOGY.replace("NAME", "orders") + MIGRATION
+    if request.param == "a file":
+        (tmp_path / "orders.yaml").write_text(text)
+        return tmp_path / "orders.yaml"
+    (tmp_path / "orders").mkdir()
+    head, _, migration = text.partition("migration:")
+    name = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: orders}\n"
+    (tmp_path / "orders" / "a.yaml").write_text(head)
+    (tmp_path / "orders" / "b.yaml").write_text(f"{name}migration:{migration}")
+    return tmp_path / "orders"
+
+
+def test_a_task_on_another_host_gets_the_plan_of_the_run(
+    host: Move, run: dict[tuple[str, str], Any], topology: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it was compiled: the file has changed since."""
+    host("a")
+    plan = FreezePlanOperator(task_id="compile", path=str(topology)).execute({"ti": Instance("compile", run)})
+    for path in [topology] if topology.is_file() else topology.iterdir():
+        path.write_text(path.read_text() + "# later\n")
+    b = host("b")
+    with pytest.raises(FileNotFoundError, match="WATERSHED_STATE_SHARED=no"):
+        find_frozen_plan(plan)  # not in a task
+    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: {"ti": Instance("prove", run)})
+    found = find_frozen_plan(plan)
+    assert found.hash == found.read().hash == plan
+    assert found.folder.is_relative_to(b)
+    assert freeze_plan(found.topology).hash == plan
+
+
+def test_a_trigger_brings_the_plan_before_others_ask_for_it(
+    host: Move, run: dict[tuple[str, str], Any], topology: Path
+) -> None:
+    host("a")
+    plan = FreezePlanOperator(task_id="compile", path=str(topology)).execute({"ti": Instance("compile", run)})
+    host("b")
+    trigger = FleetsSized(plan, "all")
+    trigger._task_instance = Instance("wait", run)  # type: ignore[assignment]  # as the triggerer does
+    asyncio.run(bring_plan(trigger, plan))
+    run.clear()
+    asyncio.run(bring_plan(trigger, plan))  # it is there: nobody is asked
+    assert find_frozen_plan(plan).read().topology == "orders"
+
+
+def test_another_plan_than_the_runs_is_not_found(
+    host: Move, run: dict[tuple[str, str], Any], topology: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host("a")
+    FreezePlanOperator(task_id="compile", path=str(topology)).execute({"ti": Instance("compile", run)})
+    host("b")
+    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: {"ti": Instance("prove", run)})
+    with pytest.raises(FileNotFoundError, match="no frozen plan sha256:1"):
+        find_frozen_plan("sha256:1")
+
+
+def test_where_hosts_share_the_folder_nothing_is_written_to_airflows_database(
+    state: Path, run: dict[tuple[str, str], Any], topology: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FreezePlanOperator(task_id="compile", path=str(topology)).execute({"ti": Instance("compile", run)})
+    assert run == {}
+    monkeypatch.setenv("WATERSHED_STATE_SHARED", "perhaps")
+    with pytest.raises(ValueError, match="yes or no, not 'perhaps'"):
+        is_state_shared()
+
+
+def proof(state: Path, monkeypatch: pytest.MonkeyPatch, verdict: str, seconds: float = 0.0) -> ProofOperator:
+    monkeypatch.setattr(spark_application, "find_frozen_plan", lambda hash_: FrozenPlan(hash_, state / "plans" / "1"))
+    monkeypatch.setattr(spark_application, "_LOOK_S", 0.05)
+    words = ["--topology", "{topology}", "--out", "{out}", "--verdict", verdict, "--seconds", str(seconds)]
+    return ProofOperator(
+        task_id="prove", module="tests.airflow.programs.proof", arguments=words, plan="sha256:1", incremental=False
+    )
+
+
+def test_a_proof_is_waited_for_in_its_task(
+    host: Move, run: dict[tuple[str, str], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = host("a")
+    summary = proof(a, monkeypatch, "proven").execute({"ti": Instance("prove", run)})
+    assert summary == str(a / "runs" / "verify__x" / RUN / "prove" / "1" / "summary.json")
+    assert "comparing" in capsys.readouterr().out  # the application's own words, in the task's log
+
+
+@pytest.mark.parametrize("verdict", ["proven", "different"])
+def test_a_verdict_reaches_tasks_on_other_hosts(host: Move, run: dict[tuple[str, str], Any], verdict: str) -> None:
+    """Also one for which its own task fails."""
+    folder = attempt(host("a"), verdict=verdict, unproven=3)
+    (folder / "exit").write_text("0" if verdict == "proven" else "1")
+    done = Instance("prove", run, "verify__orders", folder.parent.parent.name)
+    task = ProofOperator(task_id="prove", plan="sha256:1", arguments=[], incremental=False)
+    with nullcontext() if verdict == "proven" else pytest.raises(AirflowFailException, match="different"):
+        task.collect({"ti": done}, {"folder": str(folder)})
+    host("b")
+    other = replace(done, task_id="publish")
+    told = find_run_verdict(other, "prove")
+    assert told is not None
+    assert (told["verdict"], told["path"]) == (verdict, str(folder / "summary.json"))
+    assert _read_newest_verdict(other, "prove") == f"{verdict}, 3 unproven"
+    assert (find_run_verdict(other, "another"), _read_newest_verdict(other, "another")) == (None, "")
+    seen = {"ti": other, "outlet_events": OutletEventAccessors()}
+    assert PublishProofOperator(task_id="publish", topology="orders", proof="prove").execute(seen)["unproven"] == 3
+
+
+def test_who_marks_a_task_that_waits_ends_its_application(
+    host: Move, run: dict[tuple[str, str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = host("a")
+    task = proof(a, monkeypatch, "proven", 600.0)
+    killed: list[DetachedProcess] = []
+
+    def sleep(_seconds: float) -> None:
+        if task.awaited is not None and not killed:
+            killed.append(task.awaited)
+            task.on_kill()
+
+    monkeypatch.setattr(spark_application.time, "sleep", sleep)
+    with pytest.raises(AirflowException):
+        task.execute({"ti": Instance("prove", run)})
+    assert killed
+    assert not killed[0].alive()
+
+
+def test_a_triggerer_that_does_not_see_the_folder_is_told_of(state: Path) -> None:
+    """It sees no program there, and calls it ended."""
+    task = SparkApplicationOperator(task_id="prove", module="m", arguments=[], plan="sha256:1")
+    with pytest.raises(AirflowFailException, match="WATERSHED_STATE_SHARED=no"):
+        task.collect({}, {"folder": str(state / "runs" / "of another host")})
+
+
+def test_a_tail_builds_on_what_its_own_host_has_proven(state: Path) -> None:
+    order = StepOrder("sha256:1", "all", ("tail_proof",), "migrate__shop", "r")
+    wanted = RequestProof("a-to-b", ("t",), "L1", final=True, since=str(state / "elsewhere" / "summary.json"))
+    assert find_proof_base(order, wanted).since is None
+    own = order.standby.process.folder / "summary.json"
+    own.parent.mkdir(parents=True)
+    own.write_text("{}")
+    assert find_proof_base(order, wanted).since is None  # it says of nothing that it is proven
+    here = state / "summary.json"
+    here.write_text("{}")
+    assert find_proof_base(order, RequestProof("f", ("t",), "L1", final=True, since=str(here))).since == str(here)
+
+
+def test_the_context_of_a_task_is_asked_for_as_airflow_means_it() -> None:
+    """`find_frozen_plan` relies on it: outside a task there is none, and that is no error of its own kind."""
+    with pytest.raises(RuntimeError):
+        get_current_context()
+    assert state_folder._find_task_run() is None

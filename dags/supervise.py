@@ -10,16 +10,17 @@ from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 SUPERVISE_DOC = """
 ### Supervisors of the fleets of `{name}`
-The file says `placement: task`. Of the tasks of a fleet one supervises, and the others stand by: if the first one dies,
-or its host, another one goes on after 10 s. Each holds a worker slot until it is ended. A retry goes on with the plan
-that was applied last. Pausing the DAG ends no task. Clearing or marking a task ends no worker: workers go on until
-another supervisor has its own ready. Clear all tasks of a fleet to have it take over new addresses. Use
+The file says `placement: task`. A fleet has one task, or several where hosts of Airflow have a state folder each or
+`WATERSHED_SUPERVISOR_QUEUES` names them. Each holds a worker slot until it is ended. A retry goes on with the plan that
+was applied last. Pausing the DAG ends no task. Clear all tasks of a fleet to have it take over new addresses.
+With one task, clearing it ends its workers: they hand over and begin again. Of several, one supervises and the others
+stand by: if the first one dies, or its host, another one goes on after 10 s, and clearing ends no worker. Use
 `fleet__{name}` to resize, restart or stop a fleet.
 """
 
 
 def build_supervise_dag(file: TopologyFile) -> DAG:
-    """Tasks that end only when they fail: one that supervises a fleet, and one or more that stand by."""
+    """Tasks that end only when they fail: one that supervises a fleet, and those that stand by."""
     plan = file.require_plan()
     with DAG(
         dag_id=f"supervise__{file.name}",
@@ -34,9 +35,10 @@ def build_supervise_dag(file: TopologyFile) -> DAG:
     ) as dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), do_xcom_push=True)
         for target in sorted({flow.target for flow in plan.flows if flow.placement == "task"}):
-            for number, queue in enumerate(list_supervisor_queues(), 1):
+            queues = list_supervisor_queues()
+            for number, queue in enumerate(queues, 1):
                 compiled >> SuperviseFleetOperator(
-                    task_id=f"supervise_{target}_{number}",
+                    task_id=f"supervise_{target}" + (f"_{number}" if len(queues) > 1 else ""),
                     plan="{{ ti.xcom_pull('compile') }}",
                     target=target,
                     **({"queue": queue} if queue else {}),

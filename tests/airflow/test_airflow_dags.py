@@ -102,6 +102,9 @@ def test_a_file_may_have_its_fleets_healed_and_supervised_by_airflow(
     dags = load().dags
     assert dags["fleet__plain"].schedule == timedelta(seconds=30)
     assert dags["fleet__plain"].is_paused_upon_creation is False
+    assert set(dags["supervise__plain"].task_ids) == {"compile", "supervise_cloud", "supervise_onprem"}
+    monkeypatch.setenv("WATERSHED_STATE_SHARED", "no")
+    dags = load().dags
     tasks = {"compile", *(f"supervise_{target}_{number}" for target in ("cloud", "onprem") for number in (1, 2))}
     assert set(dags["supervise__plain"].task_ids) == tasks
     monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", "rack-1, rack-2,rack-3")

@@ -293,6 +293,7 @@ def test_a_task_that_is_ended_ends_no_worker(
     file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Somebody clears it, or the api-server was away: its supervisor leaves, by another signal than the one to end."""
+    monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", "rack-1,rack-2")
     (tmp_path / "supervisor_that_leaves.py").write_text(LEAVES)
     monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_leaves", []))

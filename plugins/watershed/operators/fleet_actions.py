@@ -28,7 +28,7 @@ from plugins.watershed.fleet_supervisors import (
     start_missing_supervisors,
 )
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import bring_plan, find_frozen_plan
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 FleetAction = Literal["heal", "status", "start", "scale", "restart", "stop"]
 ALL_FLEETS: Final = "all"
 _UNWATCHED: Final = ("heal", "status")  # nobody waits for what comes of them
+_END_S: Final = 60.0  # for a supervisor to end its workers
 _LEAVE_S: Final = 20.0  # for a supervisor to give its lease up
 _LOOK_S: Final = 1.0  # how often a silent supervisor is looked after
 _MOST_TOLD: Final = 1 << 16  # bytes: what a pipe holds
@@ -189,11 +190,13 @@ class SuperviseFleetOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Somebody cleared or marked the task, or Airflow ends it because its api-server did not answer: both are the
-        same signal. So the supervisor leaves, and its workers go on until another one's are ready."""
+        same signal. Where another task stands by, the supervisor leaves, and its workers go on until the other
+        one's are ready; else they hand their partitions over and end."""
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGUSR1)
+            stands_by = len(list_supervisor_queues()) > 1
+            self._process.send_signal(signal.SIGUSR1 if stands_by else signal.SIGTERM)
             try:
-                self._process.wait(_LEAVE_S)
+                self._process.wait(_LEAVE_S if stands_by else _END_S)
             except subprocess.TimeoutExpired:
                 self._process.kill()
 
@@ -215,9 +218,9 @@ def _read_lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 def list_supervisor_queues() -> list[str | None]:
     """The queue of each task that supervises a fleet or stands by: those of WATERSHED_SUPERVISOR_QUEUES, which put them
-    on different hosts; else two tasks in Airflow's default queue (None)."""
+    on different hosts; else Airflow's default queue (None), with two tasks where hosts have a state folder each."""
     named = [each.strip() for each in os.environ.get("WATERSHED_SUPERVISOR_QUEUES", "").split(",") if each.strip()]
-    return [*named] or [None, None]
+    return [*named] or ([None] if is_state_shared() else [None, None])
 
 
 def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:

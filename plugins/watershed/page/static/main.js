@@ -241,6 +241,7 @@ const ACTS = {
     confirmAnswer($("form"), question, element.dataset.option, next, (text, done) => {
       if (done) asked = [];
       say(text);
+      paint(); // until it is read again nothing can be answered: a button that stayed would do nothing
       tick().then(() => done && document.querySelector("[data-key=stands]")?.scrollIntoView({ block: "center" }));
     });
   },

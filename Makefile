@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -41,18 +41,22 @@ jars: env ## Kafka's jars and a schema registry from Maven, cached outside the c
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
 # process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
-# What measures processor time runs before, a process a core; meanwhile all tests are compiled once, not by each of the
+# What measures processor time runs before, a process a core. All tests are compiled once before, not by each of the
 # processes (20 s of processor time each). RELEASES of Kafka that tests start beside the usual one are fetched before, for
 # the same reason as `jars`.
 MEASURED := tests/topology/test_topology_hostile.py
 RELEASES := 0.11.0.3 2.4.1 2.8.2 3.9.1
 PROCESSES ?= 5
 test: $(if $(TESTS),env jars $(VENV)/spark.jsa,prepare) ## all tests: real brokers, real Spark, real Airflow
-	$(if $(TESTS),,@$(BIN)/pytest --collect-only --quiet >/dev/null 2>&1 & $(BIN)/pytest --numprocesses 2 $(MEASURED); status=$$?; wait; exit $$status)
+	$(if $(TESTS),,$(BIN)/pytest --numprocesses 2 $(MEASURED))
 	$(BIN)/pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder $(if $(TESTS),$(TESTS),--ignore $(MEASURED))
 
-prepare: env jars $(VENV)/spark.jsa ## what all tests need beside the environment, fetched or made once
+prepare: env jars ## what all tests need beside the environment, fetched or made once
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/spark.jsa collected
 	@$(BIN)/python -m lab.jars $(RELEASES) >/dev/null
+
+collected: env
+	@$(BIN)/pytest --collect-only --quiet >/dev/null 2>&1 || true  # what is wrong is said by the tests' own run
 
 $(VENV)/spark.jsa: $(VENV)/.ready
 	@$(BIN)/python -m tests.spark_archive $@

@@ -7,10 +7,17 @@ import zlib
 from xdist.scheduler import LoadFileScheduling
 
 SESSIONS = "tests/spark/sessions/"
-# Files that share a pair of brokers: no other process starts such a pair, and no two use it at the same time.
+# Files that share brokers: no other process starts such brokers, and no two files use them at the same time.
 PAIRS = {
     "faulty pair": tuple(
         f"tests/replicator/brokers/test_fault_{name}.py" for name in ("disks", "network", "oddities", "restarts")
+    ),
+    "secured_cluster": tuple(
+        f"tests/clusters/brokers/test_{name}.py"
+        for name in (
+            *("connection_refused", "connection_rotation", "connection_ways", "connection_worker"),
+            *("key_stores_real", "token_providers_real"),
+        )
     ),
     "guarded pair": (
         *(f"tests/cutover/brokers/test_real_{name}.py" for name in ("drill", "fences")),

@@ -63,6 +63,8 @@ def served(home: Path) -> Iterator[str]:
     import uvicorn
     from airflow.api_fastapi.app import create_app, purge_cached_app
 
+    from plugins.watershed.page.routes import build_page_app
+
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({name: name for name in USERS}))
     before = dict(os.environ)
@@ -85,6 +87,8 @@ def served(home: Path) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(20)
+        build_page_app().state.page.readers.stop()  # they would ask the clusters of these tests to the end of the run
+        build_page_app.cache_clear()
         purge_cached_app()
         os.environ.clear()
         os.environ.update(before)

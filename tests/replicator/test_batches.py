@@ -14,6 +14,7 @@ from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.repack import RepackTerms
 from replicator.errors import BadBatch
+from tests.examples import choose_examples
 from tests.replicator.build import (
     abort,
     answer,
@@ -233,7 +234,7 @@ def test_a_format_that_does_not_exist_is_an_error() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_examples(50, 150), deadline=None)
 def test_any_log_in_any_pieces_is_what_a_consumer_reads(draw: st.DataObject) -> None:
     """Fetched in pieces of any size, every committed record is copied once, and nothing else."""
     source = FakeCluster(clock=lambda: 1_790_000_000_000)

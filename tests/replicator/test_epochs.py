@@ -29,6 +29,7 @@ from replicator.recovery import source_comparison
 from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
 from replicator.recovery.recovery_point import find_recovery_point
 from replicator.recovery.settled_log_ends import SettledLogEnds
+from tests.examples import choose_examples
 from tests.replicator.test_ledger import Written
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
@@ -177,7 +178,7 @@ def test_an_election_without_loss_is_nothing(monkeypatch: pytest.MonkeyPatch) ->
     st.sampled_from([13, 11]),
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=choose_examples(50, 150), deadline=None)
 def test_the_first_lost_record_is_named_exactly(
     script: list[tuple[str, int]], newest_fetch: int, data: st.DataObject
 ) -> None:

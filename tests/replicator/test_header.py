@@ -16,6 +16,7 @@ from clusters.record_batch import (
     decode_batch_records,
 )
 from replicator.batch.header_rewrite import rewrite_header
+from tests.examples import choose_examples
 
 identities = {
     "producer_id": st.integers(0, 2**63 - 1),
@@ -45,7 +46,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 
 @given(batches(), *identities.values())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_examples(60, 200), deadline=None)
 def test_crc_by_delta_is_the_crc(batch: bytes, producer_id: int, epoch: int, sequence: int) -> None:
     head = rewrite_header(batch[:RECORD_BATCH_HEADER_BYTES], producer_id=producer_id, epoch=epoch, sequence=sequence)
     sent = head + batch[RECORD_BATCH_HEADER_BYTES:]
@@ -53,7 +54,7 @@ def test_crc_by_delta_is_the_crc(batch: bytes, producer_id: int, epoch: int, seq
 
 
 @given(batches(), *identities.values())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 def test_only_what_must_change_changes(batch: bytes, producer_id: int, epoch: int, sequence: int) -> None:
     before = decode_batch_header(batch)
     sent = (
@@ -86,7 +87,7 @@ def test_attributes_beside_the_codec_are_cleared(bits: int) -> None:
 
 
 @given(batches(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 def test_damage_is_not_laundered(batch: bytes, data: st.DataObject) -> None:
     """One flipped bit behind the header, or in the timestamps or counts: the target must see a wrong CRC."""
     damaged = bytearray(batch)

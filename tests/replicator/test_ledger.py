@@ -25,6 +25,7 @@ from replicator.ledger.ledger_block import BLOCK_RUNS, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
 from replicator.partition_key import PartitionKey, ProducerIdentity
+from tests.examples import choose_examples
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
@@ -136,7 +137,7 @@ def histories(draw: st.DrawFn) -> tuple[list[LedgerBlock], list[int], int]:
 
 
 @given(histories())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=choose_examples(130, 400), deadline=None)
 def test_any_honest_history_gives_the_true_map(history: tuple[list[LedgerBlock], list[int], int]) -> None:
     blocks, records, end = history
     offsets = map_of(*blocks)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from replicator.errors import NotCopied, ReplicatorError
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from tests.examples import choose_examples
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def copies(draw: st.DrawFn) -> Copied:
 
 
 @given(copies())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_examples(100, 300), deadline=None)
 def test_every_offset_both_ways(copied: Copied) -> None:
     offsets = OffsetMap(copied.runs)
     for source in range(copied.runs[0].source - 3, copied.position + 1):
@@ -55,7 +56,7 @@ def test_every_offset_both_ways(copied: Copied) -> None:
 
 
 @given(copies(), st.integers(1, 100))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 def test_beyond_what_is_copied(copied: Copied, further: int) -> None:
     with pytest.raises(NotCopied) as caught:
         OffsetMap(copied.runs).to_target(copied.position + further, copied.end)
@@ -63,7 +64,7 @@ def test_beyond_what_is_copied(copied: Copied, further: int) -> None:
 
 
 @given(copies(), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_examples(60, 200), deadline=None)
 def test_announced_but_not_yet_there(copied: Copied, data: st.DataObject) -> None:
     """With runs announced ahead of the target's log end, what is there translates the same; the rest is NotCopied."""
     offsets, end = OffsetMap(copied.runs), data.draw(st.integers(copied.base, copied.end))
@@ -80,7 +81,7 @@ def test_announced_but_not_yet_there(copied: Copied, data: st.DataObject) -> Non
 
 
 @given(copies())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 def test_stretches_hold_every_record_once(copied: Copied) -> None:
     told = [
         (target, source)

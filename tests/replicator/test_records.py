@@ -20,6 +20,7 @@ from replicator.batch.records import (
     encode_key_and_value,
 )
 from replicator.errors import BadBatch
+from tests.examples import choose_examples
 from tests.replicator.build import NOW, batch_of, damaged, data, with_attributes, with_crc
 
 BYTES = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=63, max_size=66).map(lambda b: b * 70))
@@ -40,7 +41,7 @@ def logs(draw: st.DrawFn) -> list[plain.BatchRecord]:
 
 
 @given(logs(), st.sampled_from(["none", "gzip"]), st.integers(0, 2**50))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=choose_examples(60, 200), deadline=None)
 def test_out_and_in_again(records: list[plain.BatchRecord], codec: str, base: int) -> None:
     source = assign_batch_offset(build_batch(records, codec=codec), base, 4)
     opened = decode_records(batch_of(source))
@@ -130,7 +131,7 @@ def test_what_cannot_be_trusted(batch: bytes, reason: str) -> None:
 
 
 @given(st.binary(max_size=80), st.integers(1, 5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_examples(100, 300), deadline=None)
 def test_no_bytes_end_otherwise_than_as_records_or_refused(body: bytes, count: int) -> None:
     try:
         found = decode_record_bodies(body, count, 0, NOW)

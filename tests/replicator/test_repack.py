@@ -25,6 +25,7 @@ from replicator.batch.records import build_raw_batch, decode_records
 from replicator.batch.repack import MERGED_BATCH_BYTES, SMALL_BATCH_BYTES, RejectedRecord, RepackTerms
 from replicator.errors import OversizedBatch
 from replicator.limits import TargetLimits
+from tests.examples import choose_examples
 from tests.replicator.build import NOW, abort, answer, commit, damaged, data, emptied, transactional, with_attributes
 from tests.replicator.build import with_crc as sealed
 
@@ -443,7 +444,7 @@ def sources(draw: st.DrawFn) -> tuple[list[bytes], list[Seen]]:
 
 
 @given(sources(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_examples(100, 300), deadline=None)
 def test_any_log_fetched_in_any_pieces_arrives_as_it_is_seen(
     source: tuple[list[bytes], list[Seen]], draw: st.DataObject
 ) -> None:

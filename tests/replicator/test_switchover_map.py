@@ -12,6 +12,7 @@ from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition
 from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
+from tests.examples import choose_examples
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 
@@ -63,7 +64,7 @@ class Scene:
 SCENES = st.builds(Scene, st.text("ssm", max_size=12), st.text("wwac", max_size=14))
 
 
-@settings(max_examples=300)
+@settings(max_examples=choose_examples(100, 300))
 @given(SCENES, st.data())
 def test_a_reader_goes_on_with_the_very_next_record_either_way(scene: Scene, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(scene.away)))

@@ -23,6 +23,7 @@ from spark.fingerprint import ConsumedRecord
 from spark.judging.proof import ComparisonOutcome, compare_and_judge
 from spark.judging.proof_inputs import ProofPartition
 from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from tests.examples import choose_examples
 from tests.spark.logs import Log, Packed, records_of
 from tests.spark.memory import Stored
 
@@ -91,7 +92,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(tuple(Packed(tuple(map(record, batch))) for batch in batches), target, found, not astray)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 @given(cases(), st.sampled_from((1, 2, 3, 5, 8, 100)))
 def test_classes_are_those_of_the_oracle(case: Case, chunk: int) -> None:
     proof = proof_of(case.source, case.target, chunk)
@@ -150,7 +151,7 @@ def aligned(draw: st.DrawFn) -> tuple[dict[int, ConsumedRecord], dict[int, Consu
     return source, target, found
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=choose_examples(30, 100), deadline=None)
 @given(aligned(), st.sampled_from((1, 3, 8, 100)), st.booleans())
 def test_classes_of_an_aligned_copy(
     case: tuple[dict[int, ConsumedRecord], dict[int, ConsumedRecord], dict[int, str]], chunk: int, ends_alike: bool

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import choose_examples
 from topology.acl_translation import find_surplus_acls, render_acl, translate_acls
 from topology.inventory import InventoryAcl
 from topology.naming import Naming, build_prefix_naming, build_template_naming
@@ -273,7 +274,7 @@ def may(acls: Iterable[InventoryAcl], operation: str, name: str) -> bool:
     return allowed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose_examples(100, 300), deadline=None)
 @given(
     st.sampled_from(CHOICES),
     st.sampled_from([(), ("ab*",), ("*a",), ("b",)]),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import choose_examples
 from topology.interop.import_notes import ImportNotes, is_setting_name
 from topology.interop.java_properties import escape_property, parse_properties
 from topology.interop.mm2_topic_list import encode_java_regex, encode_topic_list, parse_topic_list
@@ -102,7 +103,7 @@ def test_places_of_keys_and_values_count_lines_and_columns_of_the_file() -> None
     assert (two.key.line, two.span.line, two.span.column) == (3, 4, 4)
 
 
-@settings(max_examples=200)
+@settings(max_examples=choose_examples(60, 200))
 @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=12).map(str.rstrip), max_size=4))
 def test_what_is_escaped_is_read_back(values: dict[str, str]) -> None:
     values = {key: value for key, value in values.items() if is_setting_name(key)}
@@ -181,7 +182,7 @@ SELECTORS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=choose_examples(100, 300))
 @given(SELECTORS, st.lists(st.text("abx._-", min_size=1, max_size=5), min_size=1, max_size=10))
 def test_a_selector_that_is_listed_is_read_back_with_the_same_meaning(selector: Selector, names: list[str]) -> None:
     text = encode_java_regex(selector)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
+from tests.examples import choose_examples
 from tests.topology.pump.files import Document, documents
 from tests.topology.pump.judge import case_of
 from tests.topology.pump.outcome import births
@@ -65,7 +66,7 @@ def test_behind_a_local_hop_of_a_chain_nothing_arrives() -> None:
     assert ("c", "t1") in outcome.names  # the topic exists and stays empty
 
 
-@settings(max_examples=200, derandomize=True, deadline=None)
+@settings(max_examples=choose_examples(60, 200), derandomize=True, deadline=None)
 @given(documents())
 def test_the_walk_over_sets_is_what_the_pump_does(document: Document) -> None:
     case = case_of(document)

@@ -219,6 +219,7 @@ def test_java_goes_on_at_the_target_although_the_source_has_had_other_leaders(tr
         assert READERS[name](settings["cloud"], topic_name, group, 300) == from_on(there, topic_name, numbers[group])
 
 
+@pytest.mark.soak
 def test_a_ledger_partition_without_its_broker(tri, topic_name, tmp_path):
     """Records that need a new run wait for the ledger; partitions whose slot is elsewhere go on. Runs last: it leaves
     a ledger with one replica behind."""

@@ -7,7 +7,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +30,7 @@ from tests.replicator.real import WorkerProcess, read_all, settings_of, wait_dec
 from topology import compile_path
 from topology.plan import Plan
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 ALIASES = ("east", "west", "hub")
 PARTITIONS = 2
@@ -51,8 +51,6 @@ WRITTEN = {
     "chain-table": (("east",), ALIASES),
 }
 TABLES = ("ring-table", "chain-table")
-# `make test` has one loop of each length, and a table; `make soak` has all of them at once.
-FEW = ("pair", "ring", "chain-table")
 FLOWS = """
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -63,9 +61,9 @@ defaults: {{workers: {{engine: process, discovery: 1s}}}}
 flows:
   - {{source: east, target: west, topics: {{include: [pair]}}}}
   - {{source: west, target: east, topics: {{include: [pair]}}}}
-  - {{source: east, target: west, suffix: ring, topics: {{include: [{ring}]}}}}
-  - {{source: west, target: hub, suffix: ring, topics: {{include: [{ring}]}}}}
-  - {{source: hub, target: east, suffix: ring, topics: {{include: [{ring}]}}}}
+  - {{source: east, target: west, suffix: ring, topics: {{include: [ring, ring-table]}}}}
+  - {{source: west, target: hub, suffix: ring, topics: {{include: [ring, ring-table]}}}}
+  - {{source: hub, target: east, suffix: ring, topics: {{include: [ring, ring-table]}}}}
   - {{source: east, target: west, suffix: chain, topics: {{include: [chain-table]}}}}
   - {{source: west, target: hub, suffix: chain, topics: {{include: [chain-table]}}}}
 """
@@ -84,12 +82,11 @@ MESH = (
 
 @dataclass(slots=True)
 class World:
-    """Three clusters after applications wrote everywhere at once, to the topics of `written`. logs: (cluster, topic) →
+    """Three clusters after applications wrote everywhere at once, to the topics of WRITTEN. logs: (cluster, topic) →
     every record by partition as (offset, id); an id is `topic/birth cluster/number`."""
 
     settings: dict[str, ConnectionSettings]
     plan: Plan
-    written: dict[str, tuple[tuple[str, ...], tuple[str, ...]]]  # these rows of WRITTEN
     wrote: dict[str, Counter[str]] = field(default_factory=dict)  # topic → birth cluster → records
     logs: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = field(default_factory=dict)
 
@@ -107,26 +104,25 @@ class World:
         """Of all logs that are copied, with markers."""
         found = {}
         for alias, settings in self.settings.items():
-            where = [TopicPartition(topic, n) for topic, (_, to) in self.written.items() if alias in to for n in (0, 1)]
+            where = [TopicPartition(topic, n) for topic, (_, to) in WRITTEN.items() if alias in to for n in (0, 1)]
             with Admin(settings) as admin:
                 ranges = admin.offsets(where, "read_uncommitted")
             found |= {(alias, place): span.end for place, span in ranges.items()}
         return found
 
 
-@pytest.fixture(scope="module", params=[FEW, pytest.param(tuple(WRITTEN), marks=pytest.mark.soak)], ids=["few", "all"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    topics = {topic: WRITTEN[topic] for topic in request.param}
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("lineage")
     try:
         lab = clusters.start_clusters(directory / "lab", ALIASES, settings={"log.cleaner.backoff.ms": "300"})
         settings = settings_of(lab)
         for alias in ALIASES:
             with Admin(settings[alias]) as admin:
-                for topic, (_, to) in topics.items():
+                for topic, (_, to) in WRITTEN.items():
                     if alias in to:
                         admin.create_topic(topic, PARTITIONS, 1, COMPACTED if topic in TABLES else {})
-        found = World(settings, compile_path(written(settings, directory, topics)), topics)
+        found = World(settings, compile_path(written(settings, directory)))
         apply_plan(found.plan, settings.__getitem__)
         with ExitStack() as running:
             for alias in ALIASES:
@@ -141,14 +137,12 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         clusters.end_clusters(directory / "lab")
 
 
-def written(settings: dict[str, ConnectionSettings], folder: Path, topics: Iterable[str], more: str = "") -> Path:
-    """The topology file with the flows of these topics, those of FEW at least."""
+def written(settings: dict[str, ConnectionSettings], folder: Path, more: str = "") -> Path:
+    """The topology file, with more flows."""
     lines = "\n".join(f"  {alias}: {{bootstrap: [{each.bootstrap[0]}]}}" for alias, each in settings.items())
     mesh = "\n".join(MESH.format(one, two) for one in ALIASES for two in ALIASES if one != two)
     path = folder / "lineage.yaml"
-    whole = set(topics) == set(WRITTEN)
-    flows = FLOWS.format(clusters=lines, ring="ring, ring-table" if whole else "ring")
-    path.write_text(flows + (MANY_WRITERS.format(mesh=mesh) if whole else "") + more)
+    path.write_text(FLOWS.format(clusters=lines) + MANY_WRITERS.format(mesh=mesh) + more)
     return path
 
 
@@ -162,7 +156,7 @@ def write(world: World) -> None:
     producers["hub"].init_transactions(60)
     for turn in range(ROUNDS):
         producers["hub"].begin_transaction()
-        for topic, (births, _) in world.written.items():
+        for topic, (births, _) in WRITTEN.items():
             for alias in births:
                 for number in range(turn * BATCH, (turn + 1) * BATCH):
                     key = f"{alias}-{number % (20 if topic in TABLES else 7)}"
@@ -171,7 +165,7 @@ def write(world: World) -> None:
             producer.flush()
         producers["hub"].commit_transaction(60)
         time.sleep(0.1)
-    for topic, (births, _) in world.written.items():
+    for topic, (births, _) in WRITTEN.items():
         world.wrote[topic] = Counter(dict.fromkeys(births, ROUNDS * BATCH))
 
 
@@ -179,7 +173,7 @@ def wait_everywhere(world: World) -> None:
     """Until every cluster has the newest record of each key of every application, so that no partition is behind. Only
     then it is looked whether there is more."""
     deadline = time.monotonic() + 300
-    todo = {(alias, topic) for topic, (_, to) in world.written.items() for alias in to}
+    todo = {(alias, topic) for topic, (_, to) in WRITTEN.items() for alias in to}
     while todo:
         still(world, 0.5)  # to read a topic takes a consumer of its own: not while the logs still move
         for alias, topic in sorted(todo):
@@ -216,7 +210,7 @@ def test_the_plan_says_how_each_flow_copies(world: World) -> None:
 
 
 def plain(world: World) -> list[str]:
-    return [topic for topic in world.written if topic not in TABLES]
+    return [topic for topic in WRITTEN if topic not in TABLES]
 
 
 def test_each_record_is_everywhere_once_and_in_the_order_of_its_origin(world: World) -> None:
@@ -278,7 +272,7 @@ def test_a_ring_is_passed_in_its_order(world: World) -> None:
 
 def test_it_does_so_after_compaction(world: World) -> None:
     """Every key's newest record is left, in batches that the cleaner has rewritten, on every cluster."""
-    for topic in (each for each in TABLES if each in world.written):
+    for topic in TABLES:
         compact(world, topic)
         _, to = WRITTEN[topic]
         total = sum(world.wrote[topic].values())
@@ -384,7 +378,7 @@ def test_the_command_prints_the_trail(world: World, tmp_path, capsys: pytest.Cap
         for record in records
         if "/east/" in record[1]
     )
-    file = str(written(world.settings, tmp_path, world.written))
+    file = str(written(world.settings, tmp_path))
     arguments = [file, "--cluster", "hub", f"ring:{partition}:{offset}"]
     assert main(["trace", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -405,6 +399,6 @@ def test_a_flow_that_has_copied_alone_is_not_made_to_share(world: World, tmp_pat
     before = next(flow for flow in world.plan.flows if flow.id == "east-to-west-chain")
     assert before.delivery == "sequence"
     closing = "  - {source: west, target: east, suffix: chain, topics: {include: [chain-table]}}\n"
-    path = written(world.settings, tmp_path, world.written, closing)
+    path = written(world.settings, tmp_path, closing)
     with pytest.raises(CannotApply, match=r"east-to-west-chain has copied by sequence numbers.*west-to-east-chain"):
         apply_plan(compile_path(path), world.settings.__getitem__)

@@ -24,7 +24,7 @@ from topology.selectors import Selector, TopicSelection
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak]
 
 TOPIC, T0, KEYS = "state", 1_700_000_000_000, 40
 CLEAN, LOST_KEY, LOST_TOMBSTONE, FOREIGN = range(4)  # partitions

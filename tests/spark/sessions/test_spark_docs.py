@@ -15,7 +15,7 @@ from tests.replicator.real import producer, read_all, settings_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
 PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
 TOPOLOGY = """

@@ -258,7 +258,8 @@ def test_the_keyboard_is_enough(look: Open) -> None:
     page.wait_for_selector("#tab-migrations[aria-selected=true]")
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_hundred_flows_are_legible(look: Open, scheme: str) -> None:
     """No label lies on another, and text stands out from its ground (WCAG 1.4.3: 4.5 to 1)."""
     page = look("/replication/#topology=chain", scheme=scheme)

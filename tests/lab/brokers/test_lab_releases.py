@@ -17,6 +17,7 @@ from lab.detached_process import find_by_argument, is_alive, kill_process
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.soak
 def test_a_zookeeper_cluster_and_an_older_kraft_cluster_live_through_kills(tmp_path: Path) -> None:
     home = tmp_path / "lab"
     up = ["up", "--names", "old,kraft", "--kafka", "old=2.4.1,kraft=3.9.1", "--format", "json", "--dir", str(home)]

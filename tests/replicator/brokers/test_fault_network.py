@@ -63,6 +63,7 @@ def test_late_jittering_sliced_connections(faulty, topic_name, tmp_path):
         finished(faulty, plan, topic_name, feeding, sending)
 
 
+@pytest.mark.soak
 def test_connections_reset_again_and_again_on_both_sides(faulty, topic_name, tmp_path):
     plan, send, sending = begun(faulty, topic_name)
     with workers(plan, "cloud", tmp_path) as start, Feeding(send, 1_000) as feeding:

@@ -98,7 +98,7 @@ def test_a_start_of_five_million_killed_again_and_again(kafka_pair, topic_name: 
     assert offsets == [START + 700_123]
 
 
-@pytest.mark.parametrize("way", ["markers", "transactions"])
+@pytest.mark.parametrize("way", [pytest.param("markers", marks=pytest.mark.soak), "transactions"])
 def test_gaps_with_a_connection_dropped_at_every_one(way: GapMethod, topic_name: str, tmp_path: Path) -> None:
     """In each of 40 gaps (10 by transactions) the connections are dropped while a request is on its way, which may land
     much later."""

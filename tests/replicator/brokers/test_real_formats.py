@@ -229,6 +229,7 @@ def test_batches_above_the_targets_limit(kafka_pair, topic_name, copied):
         assert max(len(batch.data) for batch in stored(settings["cloud"], topic_name, partition)) <= 5_000
 
 
+@pytest.mark.soak
 def test_fifty_thousand_batches_of_one_record(kafka_pair, topic_name, copied):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:

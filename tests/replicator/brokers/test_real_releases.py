@@ -108,6 +108,7 @@ def test_records_arrive_once_though_the_worker_is_killed(old_pair, topic_name, t
     assert assert_exact_copy(settings, plan, topic_name, 2) == 6_000
 
 
+@pytest.mark.soak
 def test_transactions_arrive_without_what_was_aborted(old_pair, topic_name, tmp_path):
     settings = settings_of(old_pair)
     with Admin(settings["onprem"]) as admin:
@@ -120,6 +121,7 @@ def test_transactions_arrive_without_what_was_aborted(old_pair, topic_name, tmp_
     assert assert_exact_copy(settings, plan, topic_name, 2) == committed
 
 
+@pytest.mark.soak
 def test_partitions_that_are_added_are_copied(old_pair, topic_name, tmp_path):
     """The target's topic grows only with the topic that was copied: ids, or their stand-ins, are equal everywhere."""
     settings = settings_of(old_pair)
@@ -155,6 +157,7 @@ def make_anew(settings: ConnectionSettings, topic: str) -> bool:
     return True
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("delivery", ["sequence", "transactions"])
 def test_a_topic_that_is_made_anew_is_not_taken_for_the_old_one(old_pair, topic_name, tmp_path, delivery):
     """With sequence numbers while a worker reads it, and in transactions while none runs."""

@@ -71,7 +71,7 @@ def test_a_record_without_key_value_or_headers() -> None:
 
 @pytest.mark.kafka
 @pytest.mark.spark
-@pytest.mark.parametrize("cleanup", ["delete", "compact"])
+@pytest.mark.parametrize("cleanup", ["delete", pytest.param("compact", marks=pytest.mark.soak)])
 def test_a_flow_that_quarantines_is_incomplete_unless_that_is_allowed(
     kafka_pair, topic_name, tmp_path: Path, spark: SparkSession, cleanup: str
 ) -> None:

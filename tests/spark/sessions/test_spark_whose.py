@@ -96,6 +96,7 @@ def test_flows_that_merge_are_proven_each_for_itself(
     assert (found[""]["verdict"], found[ids[0]]["foreign"], found[ids[1]]["unproven"]) == ("different", 1, 0)
 
 
+@pytest.mark.soak
 def test_a_two_way_pair_is_proven_both_ways(
     kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -100,11 +100,9 @@ class Site:
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
     def wait_unseen(self) -> None:
-        """Until workers have reported all that they had from the source: a later report looks as if it lived."""
-        seen, before = 0, -1
-        while seen != before:
-            time.sleep(3)
-            seen, before = max(each.source_seen_ms or 0 for each in self.reports().values()), seen
+        """Until workers have reported all that they had from the source: a later report looks as if it lived. They
+        report a partition that does nothing every 5 s."""
+        wait_until(lambda: all(each.at_ms > self.killed_ms + 3_000 for each in self.reports().values()))
 
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Positions at `cloud`, within what was copied, as those of `onprem`."""
@@ -135,6 +133,7 @@ class Site:
         for name in ("orders", "billing"):
             sample_applications.kill_application(self.apps, name)
         clusters.kill_lab_broker(self.directory, "onprem")
+        self.killed_ms = time.time_ns() // 1_000_000
         self.orders = sample_applications.start_application(
             self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100"]
         )

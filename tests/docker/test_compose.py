@@ -305,7 +305,10 @@ def test_fault_9_whatever_stays_is_healthy_limited_and_ends_in_good_order(tmp_pa
 def test_fault_9_airflow_gets_the_hosts_settings_and_secrets() -> None:
     for name, service in services().items():
         if name.startswith("airflow"):
-            for variable in ("WATERSHED_HOOK_HOSTS", "WATERSHED_COMMANDS", "WATERSHED_KUBERNETES_NAMESPACES"):
+            for variable in (
+                *("WATERSHED_HOOK_HOSTS", "WATERSHED_COMMANDS", "WATERSHED_KUBERNETES_NAMESPACES"),
+                "WATERSHED_NOTIFIERS",
+            ):
                 assert read_default(service["environment"][variable]) == ""
             assert int(read_default(service["environment"]["AIRFLOW__CORE__PARALLELISM"])) <= 8
         if name.startswith(("airflow", "fleet")):

@@ -28,7 +28,8 @@ from plugins.watershed.fleet_supervisors import (
     start_missing_supervisors,
 )
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
+from plugins.watershed.state_folder import bring_plan, find_frozen_plan
+from plugins.watershed.supervisor_queues import list_supervise_kinds
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class SuperviseFleetOperator(BaseOperator):
         same signal. Where another task stands by, the supervisor leaves, and its workers go on until the other
         one's are ready; else they hand their partitions over and end."""
         if self._process is not None and self._process.poll() is None:
-            stands_by = len(list_supervisor_queues()) > 1
+            stands_by = len(list_supervise_kinds()) > 1
             self._process.send_signal(signal.SIGUSR1 if stands_by else signal.SIGTERM)
             try:
                 self._process.wait(_LEAVE_S if stands_by else _END_S)
@@ -214,13 +215,6 @@ def _read_lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
             yield from (line.decode(errors="replace") for line in lines)
     if rest:
         yield rest.decode(errors="replace")
-
-
-def list_supervisor_queues() -> list[str | None]:
-    """The queue of each task that supervises a fleet or stands by: those of WATERSHED_SUPERVISOR_QUEUES, which put them
-    on different hosts; else Airflow's default queue (None), with two tasks where hosts have a state folder each."""
-    named = [each.strip() for each in os.environ.get("WATERSHED_SUPERVISOR_QUEUES", "").split(",") if each.strip()]
-    return [*named] or ([None] if is_state_shared() else [None, None])
 
 
 def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:

@@ -46,6 +46,7 @@ def build_supervise_dag(file: TopologyFile, number: int) -> DAG:
                 task_id=f"supervise_{target}",
                 plan="{{ ti.xcom_pull('compile') }}",
                 target=target,
+                path=str(file.path),
                 **({"queue": queue} if queue else {}),
             )
     return dag

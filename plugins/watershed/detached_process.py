@@ -68,10 +68,10 @@ class DetachedProcess:
         return None
 
     def alive(self) -> bool:
-        """Whether the folder's lock is held: true on every machine that shares the folder."""
+        """Whether the program holds the folder's lock: true on every machine that shares the folder."""
         try:
             with (self.folder / "lock").open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # others may look at the same moment
         except FileNotFoundError:
             return False
         except BlockingIOError:

@@ -22,6 +22,7 @@ from plugins.watershed.detached_process import (
 )
 from plugins.watershed.operators.spark_application import build_spark_environment
 from plugins.watershed.state_folder import FrozenPlan, find_frozen_plan, locate_state_folder, make_file_name
+from plugins.watershed.supervisor_queues import list_supervise_kinds
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ def start_missing_supervisors(frozen: FrozenPlan, fleets: Sequence[Fleet], log: 
         [row] = read_rows_of(plan, fleet.target)
         log.info("%s", escape_control_lines(describe_fleet_row(row)))
         if fleet.placement == "task" and row.needs_supervisor:
-            log.warning("the DAG supervise__%s supervises it; unpause that", fleet.topology)
+            dags = ", ".join(f"{kind}__{fleet.topology}" for kind in list_supervise_kinds())
+            log.warning("supervised by the task supervise_%s of: %s; unpause what is paused", fleet.target, dags)
         if fleet.placement == "external" and row.state == "running" and not row.is_at_size:
             log.warning("%s", describe_missing_workers(row))
         if fleet.placement != "embedded":

@@ -26,7 +26,7 @@ from cutover.actions import Action
 from cutover.driver import RunDriver
 from cutover.errors import Superseded
 from cutover.journal.hash_chain import find_step_outcome
-from cutover.observations import Observation
+from cutover.observations import ApprovalAnswer, Observation
 from cutover.run_plan import plan_migration
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators import cutover_steps
@@ -469,6 +469,45 @@ def test_every_person_who_is_asked_answers_for_himself(
     outcome = find_step_outcome(_entries(world), "approval")
     assert outcome is not None
     assert [each["by"] for each in outcome[0]["approvals"]] == ["ann", "bob"]
+
+
+def test_an_older_answer_in_a_hosts_own_folder_does_not_count(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a person asked again by another try on the host that has the answer, which the next person's task sees."""
+    kept: dict[tuple[str, str], Any] = {}
+    names = ("team-a", "team-b")
+    world.policy = {"approvals": names}  # type: ignore[attr-defined]
+    rows = {row.task: row for row in list_step_tasks(plan_migration(a_plan(), None, replace(POLICY, approvals=names)))}
+    for name in list(rows)[:3]:
+        perform(rows[name])
+    monkeypatch.setenv("WATERSHED_STATE_SHARED", "no")
+
+    def begin(task: str, host: str) -> Any:
+        ti = SimpleNamespace(
+            xcom_push=lambda key, value: kept.__setitem__((task, key), value),
+            xcom_pull=lambda other, key: kept.get((other, key)),
+        )
+        monkeypatch.setenv("WATERSHED_STATE", str(tmp_path / host))
+        monkeypatch.setattr(cutover_steps, "get_current_context", lambda: {"ti": ti})
+        return operator(rows[task], "manual")
+
+    def answer(task: str, host: str, user: str) -> None:
+        begun = begin(task, host)
+        with pytest.raises(TaskAwaitingInput) as parked:
+            begun.execute(context(task))
+        told = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": user}}
+        getattr(begun, parked.value.method_name)(context(task), told)
+
+    order = begin("approval_team-a", "b").order(context("approval_team-a"))
+    step_driver.ApprovalAnswers.of(order).keep(order, "team-a", ApprovalAnswer(0, granted=False, by="eve"))
+    answer("approval_team-a", "a", "ann")
+    kept.clear()  # as Airflow does before another try
+    begin("approval_team-a", "a").execute(context("approval_team-a"))
+    answer("approval_team-b", "b", "bob")
+    outcome = find_step_outcome(_entries(world), "approval")
+    assert outcome is not None
+    assert [(each["by"], each["granted"]) for each in outcome[0]["approvals"]] == [("ann", True), ("bob", True)]
 
 
 def test_an_answer_that_was_passed_over_is_missed(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -102,16 +103,38 @@ def test_a_file_may_have_its_fleets_healed_and_supervised_by_airflow(
     dags = load().dags
     assert dags["fleet__plain"].schedule == timedelta(seconds=30)
     assert dags["fleet__plain"].is_paused_upon_creation is False
+    assert list_supervised(dags) == {"supervise__plain": {"default"}}
     assert set(dags["supervise__plain"].task_ids) == {"compile", "supervise_cloud", "supervise_onprem"}
+
+
+def list_supervised(dags: dict[str, Any]) -> dict[str, set[str]]:
+    """Queues of the tasks that supervise, by DAG."""
+    found = {name: dag for name, dag in dags.items() if name.startswith("supervise")}
+    return {name: {t.queue for t in dag.tasks if t.task_id != "compile"} for name, dag in found.items()}
+
+
+def test_tasks_stand_by_in_dags_of_their_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its next run when its last one has failed, whatever the others do."""
+    path = folder / "plain.yaml"
+    path.write_text(path.read_text().replace("    naming:", "    workers: {placement: task}\n    naming:"))
     monkeypatch.setenv("WATERSHED_STATE_SHARED", "no")
-    dags = load().dags
-    tasks = {"compile", *(f"supervise_{target}_{number}" for target in ("cloud", "onprem") for number in (1, 2))}
-    assert set(dags["supervise__plain"].task_ids) == tasks
+    assert list_supervised(load().dags) == {"supervise__plain": {"default"}, "supervise_2__plain": {"default"}}
     monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", "rack-1, rack-2,rack-3")
-    queues = {task.task_id: task.queue for task in load().dags["supervise__plain"].tasks}
-    assert [queues[f"supervise_cloud_{number}"] for number in (1, 2, 3)] == ["rack-1", "rack-2", "rack-3"]
-    assert queues["compile"] == "default"
-    assert "supervise__orders" not in dags
+    dags = load().dags
+    assert list_supervised(dags) == {
+        "supervise__plain": {"rack-1"},
+        "supervise_2__plain": {"rack-2"},
+        "supervise_3__plain": {"rack-3"},
+    }
+    for name in list_supervised(dags):
+        assert set(dags[name].task_ids) == {"compile", "supervise_cloud", "supervise_onprem"}
+        assert dags[name].get_task("compile").queue == "default"
+        assert (dags[name].schedule, dags[name].max_active_runs) == ("@continuous", 1)
+        assert dags[name].max_active_tasks == 4
+    monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", ",".join(f"rack-{number}" for number in range(10)))
+    [(name, _)] = list_supervised(dags := load().dags).items()
+    assert name == "supervise__plain"
+    assert "names 10 queues, and takes up to 9" in (dags[name].doc_md or "")
 
 
 def test_without_a_folder_there_are_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

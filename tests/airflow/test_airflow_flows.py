@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ from replicator.worker.fleet_orders import change_fleet
 from replicator.worker.fleet_status import FleetRow
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
 from tests.replicator.real import applied, plan_for, settings_of
+from topology import compile_path
 
 if TYPE_CHECKING:
     from lab.clusters import Lab
@@ -245,13 +247,44 @@ def test_what_an_order_comes_to_is_waited_for(
     assert answers == []
 
 
+def supervise(file: Path) -> SuperviseFleetOperator:
+    return SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud", path=str(file))
+
+
 def test_a_supervisor_in_a_task_is_tried_again_when_it_ends(
     file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("this", ["--"]))
-    task = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud")
+    task = supervise(file)
     with pytest.raises(AirflowException, match="the supervisor of the fleet into cloud ended with exit code 0"):
         task.execute(CONTEXT)
+
+
+def test_a_supervisor_in_a_task_has_the_applied_plan_also_where_this_host_has_not_kept_it(
+    file: Path, rows: dict[str, FleetRow], state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run began with an earlier plan. The file is the applied one; or it has been edited since."""
+    used: list[Path] = []
+    warned: list[str] = []
+    task = supervise(file)
+    monkeypatch.setattr(Fleet, "program", lambda _self, path: used.append(path) or ("this", ["--"]))
+    monkeypatch.setattr(task.log, "warning", lambda form, *words: warned.append(form % words))
+
+    def plan_in_use() -> tuple[str, bool]:
+        """And whether the task warns of an applied plan that it has not."""
+        warned.clear()
+        with pytest.raises(AirflowException, match="ended with exit code 0"):
+            task.execute(CONTEXT)
+        return freeze_plan(used[-1]).hash, any(f"{newer} was applied last" in each for each in warned)
+
+    file.write_text(file.read_text().replace("orders.*", "orders*"))
+    newer = compile_path(file).hash
+    rows["cloud"] = replace(rows["cloud"], plan_hash=newer)
+    assert plan_in_use() == (newer, False)
+    shutil.rmtree(state / "plans" / newer.rpartition(":")[2])
+    for text in (file.read_text().replace("orders*", "stock*"), "a: ["):
+        file.write_text(text)
+        assert plan_in_use() == (task.plan, True)
 
 
 WORKER_OUTLIVES = """
@@ -268,7 +301,7 @@ def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_
     (tmp_path / "supervisor_that_dies.py").write_text(WORKER_OUTLIVES)
     monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_dies", []))
-    task, told = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud"), []
+    task, told = supervise(file), []
     monkeypatch.setattr(task.log, "info", lambda _form, line: told.append(line))
     try:
         with pytest.raises(AirflowException, match="ended with exit code -9"):
@@ -297,7 +330,7 @@ def test_a_task_that_is_ended_ends_no_worker(
     (tmp_path / "supervisor_that_leaves.py").write_text(LEAVES)
     monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_leaves", []))
-    task, told = SuperviseFleetOperator(task_id="s", plan=freeze_plan(file).hash, target="cloud"), []
+    task, told = supervise(file), []
 
     def info(_form: str, line: str) -> None:
         told.append(line)

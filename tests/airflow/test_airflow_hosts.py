@@ -30,6 +30,7 @@ from lab.airflow_client import AirflowClient
 from lab.detached_process import is_alive
 from lab.free_ports import find_free_ports
 from plugins.watershed.steps.run_journal import open_migration_journal
+from plugins.watershed.supervisor_queues import SUPERVISE_KINDS
 from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.airflow.hosts import Host, airflow, find_missing_hosts, start_host
 from tests.airflow.live import SETTINGS, Live, render_file, start_applications, until
@@ -271,7 +272,7 @@ def test_an_airflow_on_three_hosts_keeps_a_fleet_and_moves_applications_whoever_
 def _start_fleet(scene: Scene) -> None:
     """The plan is compiled on a worker's host; the triggerer on the control host waits until it runs."""
     client = scene.live.client
-    for kind in ("supervise", "replicate", "migrate"):
+    for kind in (*SUPERVISE_KINDS[: len(HOSTS)], "replicate", "migrate"):
         client.wait_for_dag(f"{kind}__{NAME}", 600)
         client.unpause(f"{kind}__{NAME}")
     client.trigger(f"replicate__{NAME}", "first", {"approval": "auto"})

@@ -180,6 +180,22 @@ def test_a_verdict_reaches_tasks_on_other_hosts(host: Move, run: dict[tuple[str,
     assert PublishProofOperator(task_id="publish", topology="orders", proof="prove").execute(seen)["unproven"] == 3
 
 
+def test_an_older_verdict_in_the_hosts_own_folder_does_not_count(host: Move, run: dict[tuple[str, str], Any]) -> None:
+    """The proof was cleared, and another host did it again: Airflow has removed what the first try told."""
+    first = attempt(host("a"), verdict="different", unproven=3)
+    done = Instance("prove", run, "verify__orders", first.parent.parent.name)
+    assert (find_run_verdict(done, "prove"), _read_newest_verdict(done, "prove")) == (None, "")
+    again = attempt(host("b"), verdict="proven")
+    (again / "exit").write_text("0")
+    ProofOperator(task_id="prove", plan="sha256:1", arguments=[], incremental=False).collect(
+        {"ti": done}, {"folder": str(again)}
+    )
+    host("a")
+    told = find_run_verdict(done, "prove")
+    assert told is not None
+    assert (told["verdict"], _read_newest_verdict(done, "prove")) == ("proven", "proven, 0 unproven")
+
+
 def test_who_marks_a_task_that_waits_ends_its_application(
     host: Move, run: dict[tuple[str, str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

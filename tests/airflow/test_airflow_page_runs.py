@@ -189,7 +189,7 @@ def test_runs_and_questions_are_asked_for_dags_that_the_user_may_read(
         asked(page, "flows", topology="shop")
     assert len(runs) == len(questions) == 1
     assert runs[0] == questions[0]
-    assert {"migrate__shop", "supervise__shop"} <= set(runs[0])
+    assert {"migrate__shop", "supervise__shop", "supervise_2__shop"} <= set(runs[0])
     assert not {"rollback__shop", "after_cutover__shop"} & set(runs[0])
     manager.without = {"HITL_DETAIL"}
     asked(page, "flows", topology="shop")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -94,6 +95,16 @@ def test_racing_starts_leave_one_program(state: Path) -> None:
     assert [racer.wait(180) for racer in racers] == [0, 0, 0, 0]
     assert not DetachedProcess(folder).alive()
     assert DetachedProcess(folder).exit_code() == 0
+
+
+def test_only_the_program_is_taken_for_one_and_not_others_who_look(state: Path) -> None:
+    state.mkdir()
+    (state / "lock").touch()
+    with (state / "lock").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)  # as `alive` does
+        assert not DetachedProcess(state).alive()
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert DetachedProcess(state).alive()
 
 
 def test_killed_program_has_no_exit_code(state: Path) -> None:

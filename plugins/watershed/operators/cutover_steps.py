@@ -272,24 +272,26 @@ class CutoverApprovalOperator(CutoverStep, ApprovalOperator):
             if kept is None and self.fresh is not None:  # it belongs to the first person without an answer
                 kept, self.fresh = self.fresh, None
                 ApprovalAnswers.of(order).keep(order, asked.by, kept)
-                if not is_state_shared():
-                    told = {"granted": kept.granted, "by": kept.by, "note": kept.note}
-                    get_current_context()["ti"].xcom_push(_ANSWER_KEY, told)
+            if kept is not None and asked.by == self.row.asks and not is_state_shared():  # a new try has no XCom
+                told = {"granted": kept.granted, "by": kept.by, "note": kept.note}
+                get_current_context()["ti"].xcom_push(_ANSWER_KEY, told)
             return kept or decide(asked)
 
         return answer
 
     def find_answer(self, order: StepOrder, by: str) -> ApprovalAnswer | None:
         """The answer of `by`, which was given to this task, or to that person's task, on whatever host; None while
-        there is none."""
+        there is none. Where hosts have a folder each, XCom counts: an older answer stays in the folder of its host. The
+        folder has only what an earlier try of this task was told."""
         from cutover.observations import ApprovalAnswer
 
         kept = ApprovalAnswers.of(order).given(order, by)
-        if kept is not None or is_state_shared():
+        if is_state_shared():
             return kept
         task = f"{self.task_id.removesuffix(self.row.task)}{self.row.steps[0]}_{by}"
-        told = get_current_context()["ti"].xcom_pull(task, key=_ANSWER_KEY)
-        return ApprovalAnswer(0, **told) if told else None
+        if told := get_current_context()["ti"].xcom_pull(task, key=_ANSWER_KEY):
+            return ApprovalAnswer(0, **told)
+        return kept if self.row.asks in ("", by) else None
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         """Takes the answer from Airflow, with the name of the user, and drives the steps on."""

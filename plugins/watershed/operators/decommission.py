@@ -15,7 +15,7 @@ from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier
 from plugins.watershed.operators.proof import find_run_verdict
 from plugins.watershed.operators.spark_application import TRIGGER_SETTLE_S, list_attempts
 from plugins.watershed.operators.straggler_watch import DEFER_LIMIT, MovedWave, list_moved_waves, render_utc_time
-from plugins.watershed.state_folder import find_frozen_plan, locate_run_folder
+from plugins.watershed.state_folder import find_frozen_plan, is_state_shared, locate_run_folder
 from plugins.watershed.steps.run_journal import open_migration_journal, read_chain_or_fail
 from plugins.watershed.steps.step_driver import name_airflow_actor
 from topology.text_escaping import escape_control_lines
@@ -104,10 +104,12 @@ def _read_newest_verdict(ti: Any, task: str) -> str:
     """`proven, 0 unproven` of the newest attempt of a proof's task in this run; "" without one."""
     from cutover.evidence.proof_summary import read_proof_summary
 
+    if not is_state_shared():
+        told = find_run_verdict(ti, task)
+        return f"{told['verdict']}, {told['unproven']} unproven" if told else ""
     tried = list_attempts(locate_run_folder(ti.dag_id, ti.run_id) / task)
     if not tried:
-        told = find_run_verdict(ti, task)  # of another host
-        return f"{told['verdict']}, {told['unproven']} unproven" if told else ""
+        return ""
     seen = read_proof_summary(tried[-1].folder / "summary.json")
     return f"{seen.verdict}, {seen.unproven} unproven"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from airflow.sdk import BaseOperator, Param
@@ -28,7 +30,9 @@ from plugins.watershed.fleet_supervisors import (
     start_missing_supervisors,
 )
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
+from plugins.watershed.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan
+from plugins.watershed.supervisor_queues import list_supervise_kinds
+from topology.errors import InvalidTopology, UnreadableTopology
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -156,17 +160,18 @@ class FleetsSized(BaseTrigger):
 
 class SuperviseFleetOperator(BaseOperator):
     """Supervise one fleet inside this task, or stand by for it, for ever (`placement: task`). A retry goes on where it
-    was, with the plan that was applied last.
+    was, with the plan that was applied last. path: the topology file, for a host that has not kept that plan.
 
     The supervisor ends with the task's process; its workers go on until the next supervisor has its own ready.
     """
 
     template_fields: Sequence[str] = ("plan",)
 
-    def __init__(self, *, plan: str, target: str, **kwargs: Any) -> None:
+    def __init__(self, *, plan: str, target: str, path: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.plan = plan
         self.target = target
+        self.path = path
         self._process: subprocess.Popen[bytes] | None = None
 
     def execute(self, context: Any) -> None:
@@ -175,7 +180,7 @@ class SuperviseFleetOperator(BaseOperator):
         [fleet] = choose_fleets(list_fleets(frozen.read()), self.target)
         with report_cluster_errors():  # the run began with an earlier plan, maybe weeks ago
             [row] = read_rows_of(frozen.read(), self.target)
-        module, arguments = fleet.program((find_applied_plan(fleet, row.plan_hash) or frozen).topology)
+        module, arguments = fleet.program((self._find_newer_plan(fleet, row.plan_hash) or frozen).topology)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments, "--end-with-parent"],
             env={**fleet.build_environment(), "PYTHONPATH": str(CODE_ROOT), "PYTHONUNBUFFERED": "1"},
@@ -188,12 +193,28 @@ class SuperviseFleetOperator(BaseOperator):
         code = self._process.wait()
         raise AirflowException(f"the supervisor of the fleet into {self.target} ended with exit code {code}")
 
+    def _find_newer_plan(self, fleet: Fleet, applied: str) -> FrozenPlan | None:
+        """The plan that was applied last: kept on this host, or what the file is now. applied: "" of a fleet that has
+        none. None, with a warning, where it is neither."""
+        found = find_applied_plan(fleet, applied)
+        if found is None and applied:
+            with contextlib.suppress(InvalidTopology, UnreadableTopology):  # somebody edits it; then it is another plan
+                freeze_plan(Path(self.path))
+            found = find_applied_plan(fleet, applied)
+        if found is None and applied:
+            self.log.warning(
+                "going on with the plan of this run, %s. %s was applied last, which is not kept on this host, and the "
+                "file %s is another plan by now. Apply the file, then clear `compile` and this task",
+                *(escape_control_lines(each) for each in (self.plan, applied, self.path)),
+            )
+        return found
+
     def on_kill(self) -> None:
         """Somebody cleared or marked the task, or Airflow ends it because its api-server did not answer: both are the
         same signal. Where another task stands by, the supervisor leaves, and its workers go on until the other
         one's are ready; else they hand their partitions over and end."""
         if self._process is not None and self._process.poll() is None:
-            stands_by = len(list_supervisor_queues()) > 1
+            stands_by = len(list_supervise_kinds()) > 1
             self._process.send_signal(signal.SIGUSR1 if stands_by else signal.SIGTERM)
             try:
                 self._process.wait(_LEAVE_S if stands_by else _END_S)
@@ -214,13 +235,6 @@ def _read_lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
             yield from (line.decode(errors="replace") for line in lines)
     if rest:
         yield rest.decode(errors="replace")
-
-
-def list_supervisor_queues() -> list[str | None]:
-    """The queue of each task that supervises a fleet or stands by: those of WATERSHED_SUPERVISOR_QUEUES, which put them
-    on different hosts; else Airflow's default queue (None), with two tasks where hosts have a state folder each."""
-    named = [each.strip() for each in os.environ.get("WATERSHED_SUPERVISOR_QUEUES", "").split(",") if each.strip()]
-    return [*named] or ([None] if is_state_shared() else [None, None])
 
 
 def build_fleet_params(targets: Sequence[str]) -> dict[str, Param]:

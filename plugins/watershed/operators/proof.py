@@ -119,11 +119,11 @@ class PublishProofOperator(BaseOperator):
 
 
 def find_run_verdict(ti: Any, task: str) -> dict[str, Any] | None:
-    """What `read_proof_result` gives for a proof's task of this run, also where another host did it; None without a
-    verdict. Raises AirflowException."""
-    folder = locate_run_folder(ti.dag_id, ti.run_id) / task
-    if folder.exists() or is_state_shared():
-        return read_proof_result(folder)
+    """What `read_proof_result` gives for a proof's task of this run; None without a verdict. Where hosts have a folder
+    each, only XCom tells: Airflow removes it with a try, while an older verdict stays in the folder of its host. Raises
+    AirflowException."""
+    if is_state_shared():
+        return read_proof_result(locate_run_folder(ti.dag_id, ti.run_id) / task)
     told = ti.xcom_pull(task, key=_VERDICT_KEY)
     return told if isinstance(told, dict) else None
 

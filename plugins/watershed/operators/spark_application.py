@@ -103,7 +103,7 @@ class SparkApplicationOperator(BaseOperator):
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         """Returns the summary's path. Exit code 1 (different) fails for good; everything else may be tried again."""
         application = DetachedProcess(Path(event["folder"]))
-        # The exit code first: `alive` takes the program's lock for a moment, and another one who looks meets that.
+        # The exit code first: a program that has written it holds its lock for a moment more.
         is_running = application.exit_code() is None and application.alive()
         if is_running or not application.folder.exists():
             raise AirflowFailException(

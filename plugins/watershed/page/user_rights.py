@@ -18,6 +18,7 @@ from airflow.models.dag import DagModel
 from fastapi import HTTPException, Request
 
 from plugins.watershed.state_folder import make_file_name
+from plugins.watershed.supervisor_queues import SUPERVISE_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ DAG_ACTIONS = {
     ),
 }
 _MOVES = ("migrate", "rollback", "failover", "failback")  # those whose runs are in the journal
-_WITHOUT_BUTTON = ("after_cutover", "supervise")  # Airflow starts these; their failures are told
+_WITHOUT_BUTTON = ("after_cutover", *SUPERVISE_KINDS)  # Airflow starts these; their failures are told
 DAGS_WITH_PROOFS = ("verify", *_MOVES, "after_cutover")
 _RUNS = 1_000
 _Method = Literal["GET", "POST", "PUT"]

@@ -38,7 +38,7 @@ let opener = "";
 function ofDag(dag, run) {
   if (!dag) return null;
   const [kind, ...rest] = dag.split("__");
-  return { dag, kind, topology: rest.join("__"), run: run || "", view: KINDS[kind] };
+  return { dag, kind, topology: rest.join("__"), run: run || "", view: KINDS[kind.replace(/_\d+$/, "")] }; // supervise_2 is as supervise
 }
 
 function fromAddress() {

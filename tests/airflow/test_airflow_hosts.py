@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sqlite3
 import threading
 import time
@@ -136,11 +137,13 @@ class Scene:
 
     def start_worker(self, name: str) -> None:
         others = [each for each in ("control", *HOSTS) if each != name]
-        # A killed worker leaves it, and then refuses to start.
-        (self.base / name / "airflow" / "airflow-edge-worker.pid").unlink(missing_ok=True)
         self.hosts[name] = start_host(name, self.base, others)
         argv = airflow("edge", "worker", "--concurrency", "8", "--queues", f"default,{name}", "--edge-hostname", name)
-        self.hosts[name].run("worker", argv, self.environ[name])
+        # As a unit restarts it. A killed worker leaves the file, and while Airflow takes it for alive no other of its
+        # name may start.
+        left = shlex.quote(str(self.base / name / "airflow" / "airflow-edge-worker.pid"))
+        again = ["/bin/sh", "-c", f'rm -f {left}; until "$@"; do sleep 2; rm -f {left}; done', "worker"]
+        self.hosts[name].run("worker", [*again, *argv], self.environ[name])
 
     def measure(self, what: str, since: float, *gone: str, host: str = "") -> None:
         """gone: names of processes that are dead; host: all of that host."""

@@ -166,6 +166,14 @@ class Scene:
     def find_supervising_host(self) -> str:
         return until(lambda: self.watch.row().supervisor, "a supervisor").rpartition("-")[0]
 
+    def wait_standby(self) -> None:
+        """Until each host supervises or stands by; Airflow notices after minutes that a task is dead."""
+
+        def stands_by(name: str) -> bool:
+            return bool(self.hosts[name].processes("cli.main", "fleet", "supervise"))
+
+        until(lambda: all(map(stands_by, HOSTS)), "a supervisor on each host", 900)
+
     def kill_host(self, name: str, what: str) -> None:
         since = time.monotonic()
         self.hosts[name].kill()
@@ -297,6 +305,7 @@ def _kill_a_worker(scene: Scene) -> None:
 
 def _kill_the_supervisors_task(scene: Scene) -> None:
     """With the process of the task, and Airflow's, which watches it: Airflow learns nothing of it for a minute."""
+    scene.wait_standby()
     host = scene.find_supervising_host()
     [supervisor] = scene.hosts[host].processes("cli.main", "fleet", "supervise")
     name = scene.hosts[host].name_process(supervisor)
@@ -324,6 +333,7 @@ def _kill_the_host_that_moves_applications(scene: Scene) -> None:
 
 
 def _kill_the_host_that_supervises(scene: Scene) -> None:
+    scene.wait_standby()
     supervising = scene.find_supervising_host()
     scene.kill_host(supervising, "kill -9 of the host that supervises")
     assert scene.find_supervising_host() != supervising

@@ -34,7 +34,7 @@ class Verify(Application):
     def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
         self.began = time.monotonic()
         words = ["-m", "cli.main", "verify", str(scene.path), "--out", str(directory.with_suffix(".proof"))]
-        super().__init__(directory, cluster, words, {"spark.executor.memory": "400m"})
+        super().__init__(directory, cluster, words, {"spark.executor.memory": "450m"})
 
     def proves(self) -> bool:
         assert self.process.wait(600) == 0, self.said()[-3000:]

@@ -155,7 +155,9 @@ def test_odd_answers(status: int, body: bytes, kind: type[ClusterError], said: s
 def test_no_token_is_kept_for_a_year() -> None:
     odd = Odd(200, b'{"access_token": "opaque", "expires_in": 31536000}', {})
     found = oauth_tokens.fetch_token(settings(f"http://{odd.address}/token"))
-    assert found.ends - found.fetched == 24 * 3600
+    assert found.ends - found.fetched == pytest.approx(
+        24 * 3600
+    )  # the clock of a machine that has run for long is coarse
     odd.server.shutdown()
 
 

@@ -7,6 +7,8 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
 from typing import Protocol
 
 from clusters.cluster_protocol import TopicDescription
@@ -27,6 +29,7 @@ from clusters.wire.error_codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
+from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import (
     EARLIEST,
     LATEST,
@@ -46,6 +49,7 @@ from clusters.wire.transaction_requests import ProducerIdAndEpoch
 from clusters.wire.versions import Api, ApiVersions
 
 _NODE = 1
+_session_ids = count(1)
 
 
 class FakeBroker(CoordinatorHost, Protocol):
@@ -80,6 +84,7 @@ class FakeWire:
     def __init__(self, cluster: FakeBroker) -> None:
         self._cluster = cluster
         self._answers: deque[list[ProducedPartition]] = deque()
+        self._sessions: dict[int, dict[tuple[uuid.UUID, int], tuple[FetchPartition, tuple[int, int] | None]]] = {}
         self._lost = False
 
     @property
@@ -113,8 +118,37 @@ class FakeWire:
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        session: FetchSession | None = None,
     ) -> list[FetchedPartition]:
         """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once."""
+        if session is None:
+            return self._fetch(partitions, max_wait_ms, min_bytes, max_bytes, isolation)
+        question = session.build_question(partitions)
+        if question.epoch > 0 and question.id not in self._sessions:
+            session.begin_anew(forgotten=True)
+            question = session.build_question(partitions)
+        if question.epoch == 0:
+            self._sessions = {number: known for number, known in self._sessions.items() if number != question.id}
+            question = replace(question, id=next(_session_ids))
+        held = self._sessions.setdefault(question.id, {})
+        for place in question.forgotten:
+            del held[place]
+        for each in question.partitions:
+            held[each.topic_id, each.partition] = (each, held.get((each.topic_id, each.partition), (each, None))[1])
+        asked = tuple(each for each, _told in held.values())
+        told = []
+        for answer in self._fetch(asked, max_wait_ms, min_bytes, max_bytes, isolation):
+            part, before = held[answer.topic_id, answer.partition]
+            now = None if answer.error else (answer.high_watermark, answer.log_start)
+            held[answer.topic_id, answer.partition] = (part, now)
+            if answer.records or answer.error or answer.diverging_epoch or now != before:
+                told.append(answer)
+        session.take_answer(question.id)
+        return told
+
+    def _fetch(
+        self, partitions: tuple[FetchPartition, ...], max_wait_ms: int, min_bytes: int, max_bytes: int, isolation: int
+    ) -> list[FetchedPartition]:
         deadline = time.monotonic() + max_wait_ms / 1000
         with self._cluster.changed:
             while True:

@@ -21,6 +21,7 @@ from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.wire import error_codes, fetch, metadata_requests, produce
 from clusters.wire.alignment_requests import AlignmentRequests
 from clusters.wire.bootstrap import connect_to_any, remember_lost
+from clusters.wire.fetch_session import SESSION_LOST_CODES, FetchSession, SessionQuestion, build_lone_question
 from clusters.wire.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -44,6 +45,7 @@ _QUESTION_S: Final = 10.0  # for what a broker answers at once: one that hangs m
 _FETCH_MARGIN: Final = 1 << 20  # of a Fetch answer: what stands around the records, and the one batch that goes over
 # Tansu 0.6.0 looks at no log at all when it may not wait. Apache's brokers answer at once where there are records.
 _LEAST_WAIT_MS: Final = 5
+_SESSION_TRIES: Final = 2  # a broker that has lost a session is asked for everything at once
 _PAUSE_S: Final = 1.0  # without a request by name: longer than a long poll, shorter than a topic takes to be made anew
 _UNREADABLE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
 _REFUSALS: Final = frozenset(
@@ -225,14 +227,24 @@ class Connection(AlignmentRequests):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        session: FetchSession | None = None,
     ) -> list[FetchedPartition]:
         """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
         if self._exchange.is_waiting:
             raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
-        self.send_fetch(
-            partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
-        )
-        return self.receive_fetch()
+        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
+        if session is None or self._pick(Api.FETCH) < fetch.FETCH_BY_ID:
+            self.send_fetch(partitions, **terms)
+            return self.receive_fetch()
+        for _ in range(_SESSION_TRIES):
+            self._send_fetch(session.build_question(partitions), _BY_ID, terms)
+            answer = self._receive_fetch(None)[0]
+            if answer.error not in SESSION_LOST_CODES:
+                break
+            session.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
+        self._check_fetch(answer)
+        session.take_answer(answer.session_id)
+        return answer.partitions
 
     def send_fetch(
         self,
@@ -245,22 +257,20 @@ class Connection(AlignmentRequests):
         rack: str = "",
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
-        version = self._pick(Api.FETCH)
         asked = _BY_ID
-        if version < fetch.FETCH_BY_ID:
+        if self._pick(Api.FETCH) < fetch.FETCH_BY_ID:
             asked = self._name_topics(partitions)
             partitions = _leave_out(partitions, asked)
-        self._fetched = max(self._fetched, max_bytes + _FETCH_MARGIN)
-        body = fetch.encode_fetch_request(
-            version,
-            partitions,
-            asked.find_name,
-            max_wait_ms=max(max_wait_ms, _LEAST_WAIT_MS),
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation=isolation,
-            rack=rack,
-        )
+        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
+        self._send_fetch(build_lone_question(partitions), asked, terms, rack)
+
+    def _send_fetch(
+        self, question: SessionQuestion, asked: _NamedTopics, terms: Mapping[str, int], rack: str = ""
+    ) -> None:
+        version = self._pick(Api.FETCH)
+        self._fetched = max(self._fetched, terms["max_bytes"] + _FETCH_MARGIN)
+        terms = {**terms, "max_wait_ms": max(terms["max_wait_ms"], _LEAST_WAIT_MS)}
+        body = fetch.encode_fetch_request(version, question, asked.find_name, rack=rack, **terms)
         self._exchange.send("fetch", version, [body])
         self._asked.append((version, asked))
 
@@ -271,17 +281,24 @@ class Connection(AlignmentRequests):
         A partition whose topic has another id by now is answered with UNKNOWN_TOPIC_ID, also by a broker that was asked
         by name. Raises ProtocolError for such an answer while another question is open, as it could not be checked.
         """
-        answer = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
+        answer, asked = self._receive_fetch(room)
+        self._check_fetch(answer)
+        return answer.partitions if asked is _BY_ID else self._confirm_topics(asked, answer.partitions)
+
+    def _receive_fetch(self, room: ReceiveBuffer | None) -> tuple[fetch.FetchAnswer, _NamedTopics]:
+        body = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
         version, asked = self._asked.popleft()
         try:
-            self.throttle_ms, error, answers = fetch.decode_fetch_response(version, answer, asked.find_id)
+            answer = fetch.decode_fetch_response(version, body, asked.find_id)
         except _UNREADABLE as problem:
             raise self._exchange.refuse_answer("fetch", problem) from problem
-        if error:
-            raise self._refused(
-                f"{self._transport.address} answered a Fetch with {error_codes.describe_error_code(error)}", error
-            )
-        return answers if asked is _BY_ID else self._confirm_topics(asked, answers)
+        self.throttle_ms = answer.throttle_ms
+        return answer, asked
+
+    def _check_fetch(self, answer: fetch.FetchAnswer) -> None:
+        if answer.error:
+            said = error_codes.describe_error_code(answer.error)
+            raise self._refused(f"{self._transport.address} answered a Fetch with {said}", answer.error)
 
     def send_produce(
         self,

@@ -12,9 +12,10 @@ import struct
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from clusters.varints import decode_uvarint
+from clusters.wire.fetch_session import SessionQuestion
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from clusters.wire.versioned_fields import (
     decode_bytes,
@@ -32,7 +33,7 @@ _WITH_REPLICA: Final = 11  # the first whose answer may name another replica to 
 _WITH_SESSION: Final = 7  # the first with fetch sessions (KIP-227) and an error of the whole answer
 _WITH_LOG_START: Final = 5
 _QUESTION = struct.Struct(">iiiib")  # replica, max wait ms, min bytes, max bytes, isolation
-_NO_SESSION = struct.pack(">ii", 0, -1)  # session id and epoch
+_SESSION = struct.Struct(">ii")  # session id and epoch
 _WANTED = {  # of a partition: index, then what the version has, then the most bytes
     4: struct.Struct(">iqi"),
     5: struct.Struct(">iqqi"),
@@ -47,9 +48,18 @@ _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _DIVERGING = struct.Struct(">iq")  # epoch, end offset
 
 
+class FetchAnswer(NamedTuple):
+    """The whole of an answer. error: of the answer as a whole. session_id: 0 where there is none."""
+
+    throttle_ms: int
+    error: int
+    partitions: list[FetchedPartition]
+    session_id: int = 0
+
+
 def encode_fetch_request(
     version: int,
-    partitions: Iterable[FetchPartition],
+    question: SessionQuestion,
     name_of: Callable[[uuid.UUID], str],
     *,
     max_wait_ms: int,
@@ -58,14 +68,15 @@ def encode_fetch_request(
     isolation: int,
     rack: str = "",
 ) -> bytes:
-    """The request body of a sessionless Fetch as a consumer sends it, in a version from 4 to 13. rack: where it stands
-    (KIP-392, from version 11 on). Below 12 a question has no `last_epoch`: brokers cannot tell that a log diverged."""
+    """The request body of a Fetch as a consumer sends it, in a version from 4 to 13; below 7 there are no sessions.
+    rack: where it stands (KIP-392, from version 11 on). Below 12 a question has no `last_epoch`: brokers cannot tell
+    that a log diverged."""
     flexible = version >= _FLEXIBLE
     by_topic: dict[uuid.UUID, list[FetchPartition]] = defaultdict(list)
-    for part in partitions:
+    for part in question.partitions:
         by_topic[part.topic_id].append(part)
     body = bytearray(_QUESTION.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation))
-    body += _NO_SESSION if version >= _WITH_SESSION else b""
+    body += _SESSION.pack(question.id, question.epoch) if version >= _WITH_SESSION else b""
     body += encode_count(len(by_topic), flexible)
     for topic_id, parts in by_topic.items():
         body += topic_id.bytes if version >= FETCH_BY_ID else encode_text(name_of(topic_id), flexible)
@@ -73,9 +84,25 @@ def encode_fetch_request(
         for part in parts:
             body += _encode_partition(version, part)
         body += b"\0" if flexible else b""  # tags of the topic
-    body += encode_count(0, flexible) if version >= _WITH_SESSION else b""  # no forgotten topics
+    body += _encode_forgotten(version, question.forgotten, name_of) if version >= _WITH_SESSION else b""
     body += encode_text(rack, flexible) if version >= _WITH_REPLICA else b""
     body += b"\0" if flexible else b""
+    return bytes(body)
+
+
+def _encode_forgotten(
+    version: int, forgotten: Iterable[tuple[uuid.UUID, int]], name_of: Callable[[uuid.UUID], str]
+) -> bytes:
+    flexible = version >= _FLEXIBLE
+    by_topic: dict[uuid.UUID, list[int]] = defaultdict(list)
+    for topic_id, number in forgotten:
+        by_topic[topic_id].append(number)
+    body = bytearray(encode_count(len(by_topic), flexible))
+    for topic_id, numbers in by_topic.items():
+        body += topic_id.bytes if version >= FETCH_BY_ID else encode_text(name_of(topic_id), flexible)
+        body += encode_count(len(numbers), flexible)
+        body += struct.pack(f">{len(numbers)}i", *numbers)
+        body += b"\0" if flexible else b""  # tags of the topic
     return bytes(body)
 
 
@@ -89,19 +116,17 @@ def _encode_partition(version: int, part: FetchPartition) -> bytes:
     return _WANTED[4].pack(part.partition, part.offset, part.max_bytes)
 
 
-def decode_fetch_response(
-    version: int, body: memoryview, id_of: Callable[[str], uuid.UUID]
-) -> tuple[int, int, list[FetchedPartition]]:
-    """(throttle time in ms, top-level error code, partitions) of an answer body (behind the response header).
+def decode_fetch_response(version: int, body: memoryview, id_of: Callable[[str], uuid.UUID]) -> FetchAnswer:
+    """What an answer body (behind the response header) says.
 
     Raises struct.error, IndexError, OverflowError, KeyError or ValueError when the bytes are not such an answer.
     """
     flexible = version >= _FLEXIBLE
     if version >= _WITH_SESSION:
-        throttle, error, _session = _TOP.unpack_from(body, 0)
+        throttle, error, session_id = _TOP.unpack_from(body, 0)
         at = _TOP.size
     else:
-        (throttle,), error, at = _I32.unpack_from(body, 0), 0, _I32.size
+        (throttle,), error, session_id, at = _I32.unpack_from(body, 0), 0, 0, _I32.size
     answers: list[FetchedPartition] = []
     topics, at = decode_count(body, at, flexible)
     for _ in range(topics):
@@ -116,7 +141,7 @@ def decode_fetch_response(
             answer, at = _decode_partition(version, body, at, topic_id)
             answers.append(answer)
         at = skip_tagged_fields(body, at, flexible)
-    return throttle, error, answers
+    return FetchAnswer(throttle, error, answers, session_id)
 
 
 def _decode_partition(version: int, body: memoryview, at: int, topic_id: uuid.UUID) -> tuple[FetchedPartition, int]:

@@ -1,4 +1,8 @@
-"""The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room."""
+"""The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room.
+
+A thread has a session with its broker (KIP-227): a partition of which there is nothing new costs neither bytes nor the
+decoding of an answer.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
+from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.errors import BadBatch
@@ -55,6 +60,7 @@ class Fetcher(BrokerConnectionThread):
     ) -> None:
         super().__init__("fetch", kind, settings, address)
         self._active_copies, self._memory = active_copies, memory
+        self._session = FetchSession()
         self._first = 0
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
@@ -98,8 +104,10 @@ class Fetcher(BrokerConnectionThread):
             ),
             max_wait_ms=int(wait_s * 1000),
             max_bytes=min(max_bytes, self._fits),
+            session=self._session,
         )
-        if not answers:
+        leaves_out = self._session.is_incremental and connection.throttle_ms == 0
+        if not answers and not leaves_out:
             self._no_room = time.monotonic()
             self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
         elif time.monotonic() - self._no_room > _CAREFUL_S:
@@ -108,9 +116,12 @@ class Fetcher(BrokerConnectionThread):
         held_back = self._find_held_back(connection, by_partition, answers)
         for answer in answers:
             place = answer.topic_id, answer.partition
+            active = by_partition.pop(place)
             if place not in held_back:
-                by_partition[place].copy.source.asked_at = sent
-                _deliver_or_stop(by_partition[place], answer)
+                active.copy.source.asked_at = sent
+                _deliver_or_stop(active, answer)
+        if leaves_out:
+            _pass_over(by_partition.values())
         self._apply_throttle(connection.throttle_ms)
 
     def _find_held_back(
@@ -130,6 +141,7 @@ class Fetcher(BrokerConnectionThread):
         return doubted.keys() - confirm_sources(connection, doubted) if doubted else set()
 
     def _dropped(self, reason: str, closed: bool) -> None:
+        self._session.begin_anew()
         for active in self._active_copies():
             if active.kind == self.kind:
                 active.copy.stop(Reinspect(reason))
@@ -161,6 +173,14 @@ def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tu
         else:
             early = min(early, max(active.rate.wait(now), 0.001))
     return asked, early
+
+
+def _pass_over(quiet: Iterable[ActiveCopy]) -> None:
+    """Of these the broker had nothing new to say: they end where they did."""
+    now = time.monotonic()
+    for active in quiet:
+        active.copy.source.seen_at = now
+        active.fetched(0)
 
 
 def _deliver_or_stop(active: ActiveCopy, answer: FetchedPartition) -> None:

@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from clusters.wire import error_codes, fetch, produce
+from clusters.wire.fetch_session import SessionQuestion, build_lone_question
 from clusters.wire.messages import FetchedPartition, FetchPartition, ProducedPartition, ProducePartition
 from clusters.wire.request_codec import build_request, load_message_class
 
@@ -162,7 +163,14 @@ def test_produce_answer(version: int) -> None:
 @settings(max_examples=25, deadline=None)
 def test_fetch_request(version: int, parts: list[FetchPartition], isolation: int, rack: str) -> None:
     built = fetch.encode_fetch_request(
-        version, parts, name_of, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=isolation, rack=rack
+        version,
+        build_lone_question(parts),
+        name_of,
+        max_wait_ms=250,
+        min_bytes=1,
+        max_bytes=1 << 25,
+        isolation=isolation,
+        rack=rack,
     )
     request = read(load_message_class("fetch", version, "request"), built)
     assert (int(request.replica_id), int(request.isolation_level)) == (-1, isolation)
@@ -181,6 +189,21 @@ def test_fetch_request(version: int, parts: list[FetchPartition], isolation: int
     assert told == {
         (p.topic_id, p.partition): (p.offset, p.last_epoch if version >= 12 else -1, p.max_bytes, -1) for p in parts
     }
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+def test_fetch_request_of_a_session(version: int) -> None:
+    topics = uuid.uuid4(), uuid.uuid4()
+    question = SessionQuestion(
+        7, 3, (FetchPartition(topics[0], 1, 9),), ((topics[0], 2), (topics[1], 0), (topics[0], 5))
+    )
+    built = fetch.encode_fetch_request(
+        version, question, name_of, max_wait_ms=250, min_bytes=1, max_bytes=1 << 25, isolation=1
+    )
+    request = read(load_message_class("fetch", version, "request"), built)
+    assert (int(request.session_id), int(request.session_epoch)) == (7, 3)
+    forgotten = {topic_of(each): [int(number) for number in each.partitions] for each in request.forgotten_topics_data}
+    assert forgotten == {topics[0]: [2, 5], topics[1]: [0]}
 
 
 @st.composite
@@ -252,9 +275,9 @@ def test_fetch_answer(version: int, parts: list[FetchedPartition], null: bool) -
             for topic, each in by_topic.items()
         ),
     )
-    throttle, error, told = fetch.decode_fetch_response(version, answer, id_of)
-    assert (throttle, error) == (0, 0)
-    assert told == [as_told(version, part) for each in by_topic.values() for part in each]
+    found = fetch.decode_fetch_response(version, answer, id_of)
+    assert (found.throttle_ms, found.error) == (0, 0)
+    assert found.partitions == [as_told(version, part) for each in by_topic.values() for part in each]
 
 
 @pytest.mark.parametrize("version", range(7, 14))
@@ -267,7 +290,7 @@ def test_fetch_answer_refused_as_a_whole(version: int) -> None:
         session_id=0,
         responses=(),
     )
-    assert fetch.decode_fetch_response(version, answer, id_of) == (3000, 35, [])
+    assert fetch.decode_fetch_response(version, answer, id_of) == (3000, 35, [], 0)
 
 
 @fetch_versions
@@ -277,7 +300,7 @@ def test_records_are_views_into_the_answer(version: int) -> None:
     frame = written(
         "fetch", version, throttle_time=timedelta(0), error_code=ErrorCode.none, session_id=0, responses=(topic,)
     )
-    ((told,),) = [fetch.decode_fetch_response(version, frame, id_of)[2]]
+    ((told,),) = [fetch.decode_fetch_response(version, frame, id_of).partitions]
     assert told.records.obj is frame.obj
 
 

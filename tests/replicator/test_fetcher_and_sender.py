@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from clusters.errors import Unreachable
+from clusters.fake_cluster import FakeCluster
+from clusters.fake_wire import FakeWire
 from clusters.settings import ConnectionSettings
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
@@ -23,7 +25,7 @@ from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_threads import TargetBrokerThreads
-from replicator.transport.fetcher import _can_fetch, _deliver_or_stop
+from replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
 
@@ -43,11 +45,13 @@ class Written:
         self.runs.append(value["runs"])
 
 
-def active_copy_of(leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0) -> ActiveCopy:
+def active_copy_of(
+    leave_out: Any = lambda _batch: False, depth: int = 5, partition: int = 0, source_id: uuid.UUID = SOURCE
+) -> ActiveCopy:
     key = KEY._replace(partition=partition)
     copy = PartitionCopy(
         key,
-        SOURCE,
+        source_id,
         TARGET,
         SourceCursor(0),
         TargetProgress(0),
@@ -100,6 +104,68 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
         assert woken == []
         _deliver_or_stop(active, answer(0))
     assert woken == ["live"]
+
+
+# -- what a broker has nothing to say of ------------------------------------------------------------------------------
+
+
+class OneCopy:
+    """A fetcher of a cluster in memory, round by round; its partition is at the end of an empty log."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, wire: type[FakeWire] = FakeWire) -> None:
+        self.cluster = FakeCluster("onprem")
+        topic = self.cluster.create_topic("orders", 1).topic_id
+        self.active = active_copy_of(source_id=topic)
+        self.wire = wire(self.cluster)
+        monkeypatch.setattr("replicator.transport.broker_connection.open_connection", lambda *_: self.wire)
+        self.fetcher = Fetcher(
+            self.active.kind, self.cluster.settings, NOWHERE, lambda: (self.active,), lambda: 1 << 20
+        )
+        monkeypatch.setattr(self.fetcher, "_check_connection", lambda: None)
+
+    def fetch(self) -> float:
+        """One round; when the source was seen, in seconds of the monotonic clock."""
+        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0)
+        return self.active.copy.source.seen_at
+
+
+def test_a_quiet_source_is_seen_although_no_answer_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not seen for a while looks to a failover as if it were gone."""
+    scene = OneCopy(monkeypatch)
+    seen = [scene.fetch() for _ in range(3)]
+    assert 0 < seen[0] < seen[1] < seen[2]
+
+
+def test_a_quiet_partition_becomes_live_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch)
+    scene.active.kind = scene.fetcher.kind = "bulk"
+    for _ in range(CALM_FETCHES):
+        assert scene.active.kind == "bulk"
+        scene.fetch()
+    assert scene.active.kind == "live"
+
+
+def test_silence_is_a_quota_only_where_the_broker_says_how_long_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Throttled(FakeWire):
+        def fetch(self, *arguments: Any, **more: Any) -> list[FetchedPartition]:
+            return [] if self.throttle_ms else super().fetch(*arguments, **more)
+
+    scene = OneCopy(monkeypatch, Throttled)
+    fits = scene.fetcher._fits
+    before = [scene.fetch() for _ in range(3)][-1]
+    assert scene.fetcher._fits == fits
+    scene.wire.throttle_ms = 900
+    assert scene.fetch() == before  # it says nothing of any partition
+    assert scene.fetcher._fits < fits
+
+
+def test_a_lost_connection_begins_the_session_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch)
+    scene.fetch()
+    assert scene.fetcher._session.is_incremental
+    scene.fetcher._dropped("gone", True)
+    assert not scene.fetcher._session.is_incremental
+    assert isinstance(scene.active.copy.trouble, Reinspect)
 
 
 # -- one thread at a time sends ---------------------------------------------------------------------------------------

@@ -66,7 +66,11 @@ class FetchSession:
             self._known = wanted
             return SessionQuestion(self._id, _FULL, tuple(wanted.values()))
         known, self._known = self._known, wanted
-        changed = tuple(each for place, each in wanted.items() if known.get(place) != each)
+        changed = tuple(
+            each
+            for place, each in wanted.items()
+            if (before := known.get(place)) is not each and before != each  # most are the very object
+        )
         forgotten = tuple(place for place in known if place not in wanted)
         return SessionQuestion(self._id, self._epoch, changed, forgotten)
 

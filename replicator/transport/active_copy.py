@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from clusters.wire.messages import FetchPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_protocol import Copy
@@ -45,6 +46,7 @@ class ActiveCopy:
     between: Callable[[], None] = field(default=lambda: None)
     quarantine: QuarantineWriter | None = None  # where records go that the target does not take
     counted: SchemaIdCounts = field(default_factory=SchemaIdCounts)  # of a flow that rewrites schema ids
+    asked: FetchPartition | None = None  # the fetcher's last question for it
     _calm: int = 0
 
     @property

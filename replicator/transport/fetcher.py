@@ -45,6 +45,10 @@ _PARTITION_BUFFER: Final = 8 << 20
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
 _COMING_S: Final = 0.02  # a live thread's, while partitions may come to it: what is new in one would wait out the poll
+# A Fetch that brings something is answered at once, however long it may wait. So one that brings nothing may wait for
+# so many times the processor time that it took to go through the partitions: thousands of quiet ones cost little.
+_REST: Final = 20
+_LONGEST_REST_S: Final = 0.5
 
 
 class Fetcher(BrokerConnectionThread):
@@ -61,6 +65,7 @@ class Fetcher(BrokerConnectionThread):
         super().__init__("fetch", kind, settings, address)
         self._active_copies, self._memory = active_copies, memory
         self._session = FetchSession()
+        self._walk_s = 0.0  # processor time of the last walk over the partitions
         self._first = 0
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
@@ -68,7 +73,7 @@ class Fetcher(BrokerConnectionThread):
 
     def _round(self) -> None:
         self._asleep = True
-        now = time.monotonic()
+        now, began = time.monotonic(), time.thread_time()
         everybody = self._active_copies()
         active_copies = [active for active in everybody if active.kind == self.kind and _can_fetch(active)]
         memory = self._memory() + RESERVED_BYTES[self.kind]
@@ -80,28 +85,24 @@ class Fetcher(BrokerConnectionThread):
         self._asleep = False
         if self.kind == "live" and any(active.kind != "live" for active in everybody):
             early = min(early, _COMING_S)
-        self._fetch(asked, max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), min(_LONG_POLL_S, early))
+        wait_s = max(min(_LONG_POLL_S, early), min(self._walk_s * _REST, _LONGEST_REST_S))
+        max_bytes = max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER)
+        self._walk_s = self._fetch(asked, max_bytes, wait_s, began)
 
-    def _fetch(self, asked: list[tuple[ActiveCopy, int]], max_bytes: int, wait_s: float) -> None:
+    def _fetch(self, asked: list[tuple[ActiveCopy, int]], max_bytes: int, wait_s: float, began: float) -> float:
+        """Returns the processor time that the walk over the partitions took. began: it, on the thread's clock."""
         self._first = (self._first + 1) % len(asked)  # the broker fills the answer in this order
         asked = asked[self._first :] + asked[: self._first]
         by_partition = {(active.copy.source_id, active.copy.key.partition): active for active, _ in asked}
         most = _FETCH_BYTES[self.kind]
         heaviest = max(active.weight for active, _ in asked)
+        partitions = tuple(_ask(active, min(share, most * active.weight // heaviest)) for active, share in asked)
         self._check_connection()
         connection = self._connected()
+        walk_s = time.thread_time() - began
         sent = time.monotonic()
         answers = connection.fetch(
-            tuple(
-                FetchPartition(
-                    active.copy.source_id,
-                    active.copy.key.partition,
-                    active.copy.source.position,
-                    active.copy.source.leader_epoch,
-                    min(share, most * active.weight // heaviest),
-                )
-                for active, share in asked
-            ),
+            partitions,
             max_wait_ms=int(wait_s * 1000),
             max_bytes=min(max_bytes, self._fits),
             session=self._session,
@@ -121,8 +122,11 @@ class Fetcher(BrokerConnectionThread):
                 active.copy.source.asked_at = sent
                 _deliver_or_stop(active, answer)
         if leaves_out:
+            began = time.thread_time()
             _pass_over(by_partition.values())
+            walk_s += time.thread_time() - began
         self._apply_throttle(connection.throttle_ms)
+        return walk_s
 
     def _find_held_back(
         self,
@@ -145,6 +149,15 @@ class Fetcher(BrokerConnectionThread):
         for active in self._active_copies():
             if active.kind == self.kind:
                 active.copy.stop(Reinspect(reason))
+
+
+def _ask(active: ActiveCopy, max_bytes: int) -> FetchPartition:
+    """The same object as before where nothing has changed: it is compared at once, and made seldom."""
+    copy, before = active.copy, active.asked
+    position, epoch = copy.source.position, copy.source.leader_epoch
+    if before is None or (before.offset, before.last_epoch, before.max_bytes) != (position, epoch, max_bytes):
+        active.asked = before = FetchPartition(copy.source_id, copy.key.partition, position, epoch, max_bytes)
+    return before
 
 
 def _can_fetch(active: ActiveCopy) -> bool:

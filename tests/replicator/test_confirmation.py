@@ -79,7 +79,7 @@ class Reading:
     def fetch(self, after: float = 0.0) -> int:
         """The position after one more Fetch, so many seconds after the last one."""
         self.now += after
-        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0)
+        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0, 0.0)
         return self.copy.source.position
 
 

@@ -125,7 +125,7 @@ class OneCopy:
 
     def fetch(self) -> float:
         """One round; when the source was seen, in seconds of the monotonic clock."""
-        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0)
+        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0, 0.0)
         return self.active.copy.source.seen_at
 
 
@@ -157,6 +157,22 @@ def test_silence_is_a_quota_only_where_the_broker_says_how_long_to_wait(monkeypa
     scene.wire.throttle_ms = 900
     assert scene.fetch() == before  # it says nothing of any partition
     assert scene.fetcher._fits < fits
+
+
+def test_a_fetch_waits_the_longer_the_more_partitions_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a partition the walk takes no time to speak of; with ten thousand it would take a core."""
+    waits: list[int] = []
+
+    class Waits(FakeWire):
+        def fetch(self, *arguments: Any, **more: Any) -> list[FetchedPartition]:
+            waits.append(more["max_wait_ms"])
+            return super().fetch(*arguments, **more | {"max_wait_ms": 0})
+
+    scene = OneCopy(monkeypatch, Waits)
+    for walk_s in (0.0, 0.02, 9.0):
+        scene.fetcher._walk_s = walk_s
+        scene.fetcher._round()
+    assert waits == [100, 400, 500]
 
 
 def test_a_lost_connection_begins_the_session_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,7 +78,7 @@ format: env ## put the code in shape
 	$(BIN)/ruff format .
 
 # BENCH_SMOKE=1 of any of these: sizes that take seconds; nothing is written and no goal counts, but the program has run.
-bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover ## all measurements; BENCH_SMOKE=1: only whether each still runs
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
@@ -91,6 +91,9 @@ bench-aligned: env jars ## what equal offsets cost against the plan's budget, in
 
 bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 12 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
 	$(BIN)/python -m bench.replicate
+
+bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 6 minutes; BENCH_PARTITIONS=100,1000
+	$(BIN)/python -m bench.scale
 
 bench-releases: env jars ## copying from older brokers by name, against the newest by topic id, in about 4 minutes
 	$(BIN)/python -m bench.releases

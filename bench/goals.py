@@ -84,6 +84,27 @@ def build_latency_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     return goals
 
 
+def build_scale_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
+    """Of design 12, at each number of partitions; latency and idle processor time also against MirrorMaker 2."""
+    goals: list[BenchGoal] = []
+    for row in rows:
+        if row["contender"] != _OURS:
+            continue
+        at = f"{row['partitions']} partitions"
+        goals.append(BenchGoal(f"idle CPU, % of a core, {at}", row["idle_cpu_percent"], 5.0, "lower"))
+        goals.append(
+            BenchGoal(f"added latency p50_ms, {at}", row["p50_ms"], 5.0 if row["partitions"] < 2_000 else 20.0, "lower")
+        )
+        for theirs in rows:
+            if theirs["partitions"] == row["partitions"] and theirs["contender"].startswith("mm2"):
+                goals.append(BenchGoal(f"added latency p99_ms, {at}", row["p99_ms"], theirs["p99_ms"], "lower"))
+        goals.append(BenchGoal(f"MiB of memory, {at}", row["peak_mib"], _MOST_MIB, "lower"))
+        goals.append(BenchGoal(f"seconds of status, {at}", row["status_s"], 2.0, "lower"))
+        goals.append(BenchGoal(f"partitions that status calls otherwise, {at}", row["status_wrong"], 0, "lower"))
+        goals.append(BenchGoal(f"records lost, {at}", row["lost"], 0, "lower"))
+    return goals
+
+
 def build_group_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     """Nothing is re-read, nothing is lost, whatever the topic and the lag."""
     goals: list[BenchGoal] = []

@@ -56,7 +56,7 @@ def main() -> int:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         before = check_out_commit(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
         here = stack.enter_context(run_bench_clusters(scratch))
-        mirrors = [stack.enter_context(_mirror(here, name)) for name in _MIRRORS]
+        mirrors = [stack.enter_context(run_mirrormaker(here, name)) for name in _MIRRORS]
         if not is_smoke_run():
             _warm_up(here, mirrors)
         if chosen:
@@ -192,7 +192,8 @@ def _warm_up(place: BenchClusters, mirrors: list[MirrorMakerContender]) -> None:
 
 
 @contextmanager
-def _mirror(place: BenchClusters, name: str) -> Iterator[MirrorMakerContender]:
+def run_mirrormaker(place: BenchClusters, name: str) -> Iterator[MirrorMakerContender]:
+    """MirrorMaker 2 while this lasts. name: `mm2 default` or `mm2 tuned`."""
     process = mirrormaker.start_connect_mirrormaker(place.directory / name.replace(" ", "-"), place.target.bootstrap[0])
     try:
         yield MirrorMakerContender(place, name, process, tuned=name == "mm2 tuned")

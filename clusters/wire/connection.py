@@ -21,6 +21,7 @@ from clusters.settings import ConnectionSettings, build_wrong_cluster_error
 from clusters.wire import error_codes, fetch, metadata_requests, produce
 from clusters.wire.alignment_requests import AlignmentRequests
 from clusters.wire.bootstrap import connect_to_any, remember_lost
+from clusters.wire.fetch import FETCH_BY_ID, FetchResponse
 from clusters.wire.fetch_session import SESSION_LOST_CODES, FetchSession, SessionQuestion, build_lone_question
 from clusters.wire.messages import (
     READ_COMMITTED,
@@ -232,10 +233,12 @@ class Connection(AlignmentRequests):
         """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
         if self._exchange.is_waiting:
             raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
-        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
-        if session is None or self._pick(Api.FETCH) < fetch.FETCH_BY_ID:
-            self.send_fetch(partitions, **terms)
+        if session is None or self._pick(Api.FETCH) < FETCH_BY_ID:
+            self.send_fetch(
+                partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+            )
             return self.receive_fetch()
+        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
         for _ in range(_SESSION_TRIES):
             self._send_fetch(session.build_question(partitions), _BY_ID, terms)
             answer = self._receive_fetch(None)[0]
@@ -258,7 +261,7 @@ class Connection(AlignmentRequests):
     ) -> None:
         """Ask without waiting: the broker gathers the answer meanwhile. rack: where we stand (KIP-392)."""
         asked = _BY_ID
-        if self._pick(Api.FETCH) < fetch.FETCH_BY_ID:
+        if self._pick(Api.FETCH) < FETCH_BY_ID:
             asked = self._name_topics(partitions)
             partitions = _leave_out(partitions, asked)
         terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
@@ -285,7 +288,7 @@ class Connection(AlignmentRequests):
         self._check_fetch(answer)
         return answer.partitions if asked is _BY_ID else self._confirm_topics(asked, answer.partitions)
 
-    def _receive_fetch(self, room: ReceiveBuffer | None) -> tuple[fetch.FetchAnswer, _NamedTopics]:
+    def _receive_fetch(self, room: ReceiveBuffer | None) -> tuple[FetchResponse, _NamedTopics]:
         body = self._wait(_QUESTION_S, lambda: self._exchange.receive(room, self._fetched))
         version, asked = self._asked.popleft()
         try:
@@ -295,7 +298,7 @@ class Connection(AlignmentRequests):
         self.throttle_ms = answer.throttle_ms
         return answer, asked
 
-    def _check_fetch(self, answer: fetch.FetchAnswer) -> None:
+    def _check_fetch(self, answer: FetchResponse) -> None:
         if answer.error:
             said = error_codes.describe_error_code(answer.error)
             raise self._refused(f"{self._transport.address} answered a Fetch with {said}", answer.error)

@@ -48,7 +48,7 @@ _ABORTED = struct.Struct(">qq")  # producer id, first offset
 _DIVERGING = struct.Struct(">iq")  # epoch, end offset
 
 
-class FetchAnswer(NamedTuple):
+class FetchResponse(NamedTuple):
     """The whole of an answer. error: of the answer as a whole. session_id: 0 where there is none."""
 
     throttle_ms: int
@@ -116,7 +116,7 @@ def _encode_partition(version: int, part: FetchPartition) -> bytes:
     return _WANTED[4].pack(part.partition, part.offset, part.max_bytes)
 
 
-def decode_fetch_response(version: int, body: memoryview, id_of: Callable[[str], uuid.UUID]) -> FetchAnswer:
+def decode_fetch_response(version: int, body: memoryview, id_of: Callable[[str], uuid.UUID]) -> FetchResponse:
     """What an answer body (behind the response header) says.
 
     Raises struct.error, IndexError, OverflowError, KeyError or ValueError when the bytes are not such an answer.
@@ -141,7 +141,7 @@ def decode_fetch_response(version: int, body: memoryview, id_of: Callable[[str],
             answer, at = _decode_partition(version, body, at, topic_id)
             answers.append(answer)
         at = skip_tagged_fields(body, at, flexible)
-    return FetchAnswer(throttle, error, answers, session_id)
+    return FetchResponse(throttle, error, answers, session_id)
 
 
 def _decode_partition(version: int, body: memoryview, at: int, topic_id: uuid.UUID) -> tuple[FetchedPartition, int]:

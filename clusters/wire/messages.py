@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from clusters.wire.fetch_session import FetchSession
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +154,9 @@ class Wire(Protocol):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
-        session: FetchSession | None = None,
     ) -> list[FetchedPartition]:
         """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset.
 
-        session: of all Fetches of this reader to this broker. Where it `is_incremental` afterwards, partitions of which
-        there is nothing new are not in the answer. A broker that takes names of topics is asked without it.
         Over a quota the answer names no partition, which says nothing of them (`clusters.wire.answered_fetch`).
         """
         ...

@@ -117,13 +117,13 @@ class Fetcher(BrokerConnectionThread):
         held_back = self._find_held_back(connection, by_partition, answers)
         for answer in answers:
             place = answer.topic_id, answer.partition
-            active = by_partition.pop(place)
             if place not in held_back:
-                active.copy.source.asked_at = sent
-                _deliver_or_stop(active, answer)
+                by_partition[place].copy.source.asked_at = sent
+                _deliver_or_stop(by_partition[place], answer)
         if leaves_out:
             began = time.thread_time()
-            _pass_over(by_partition.values())
+            told = {(answer.topic_id, answer.partition) for answer in answers}
+            _pass_over(active for place, active in by_partition.items() if place not in told)
             walk_s += time.thread_time() - began
         self._apply_throttle(connection.throttle_ms)
         return walk_s

@@ -110,9 +110,9 @@ def test_a_cluster_that_aborts_its_client_stops_no_other(
     evil = PlanCluster("evil", (bad.address,))
     with ControlFollowerProxy(apart, good) as following:
         following.ask(30.0)
-        with (
-            ControlFollowerProxy(apart, evil) as other,
+        with (  # sometimes before it has answered that it follows
             pytest.raises(ClientProcessEnded, match=r"asked cluster evil and 1 other ended \(signal 6, SIGABRT\)"),
+            ControlFollowerProxy(apart, evil) as other,
         ):
             other.ask(30.0)
         with pytest.raises(ClientProcessEnded, match="cluster onprem and 1 other"):  # once: it shared the process

@@ -13,6 +13,7 @@ from cli.main import COMMAND_TABLE, topology
 from cutover.operations.catalogue import DECIDE, OPERATE
 from plugins.watershed.operation_params import DECIDE_MEANINGS, OPERATE_MEANINGS
 from plugins.watershed.steps.command_runs import INSPECTIONS, build_inspection
+from plugins.watershed.supervisor_queues import SUPERVISE_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = {"operate": set(OPERATE), "decide": set(DECIDE), "inspect": set(INSPECTIONS)}
@@ -57,6 +58,7 @@ def test_every_command_is_in_the_table() -> None:
 def test_what_the_table_names_is_there(command: str, where: str, how: str) -> None:
     kinds = re.findall(r"`(\w+)__NAME`", f"{where} {how}")
     made = {kind for path in (ROOT / "dags").glob("*.py") for kind in re.findall(r'"(\w+)", build_', path.read_text())}
+    made |= {*SUPERVISE_KINDS}
     assert kinds or where in ("page", "-"), command
     assert set(kinds) <= made
     for kind, operations in OPERATIONS.items():

@@ -133,7 +133,7 @@ def test_a_request_of_a_dead_worker_that_arrives_at_any_moment(monkeypatch: pyte
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("state", ["kept", "forgotten"])
+@pytest.mark.parametrize("state", [pytest.param("kept", marks=pytest.mark.soak), "forgotten"])
 def test_a_zombie_that_wakes_up_in_front_of_every_request(state: str) -> None:
     """A successor worked meanwhile, as far as its own death. forgotten: and the broker swept our producer id away, as
     it does with ids whose last record is of 1970; then the log may become too long, which is said, and never once it

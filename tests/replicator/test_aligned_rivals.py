@@ -184,7 +184,7 @@ def test_where_only_transactions_are_allowed_a_marker_written_once_more_is_harml
 
 
 @KINDS
-@pytest.mark.parametrize("filled_before", [False, True])
+@pytest.mark.parametrize("filled_before", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_a_zombie_that_wakes_up_in_front_of_every_request(way: GapMethod, version: int, filled_before: bool) -> None:
     """Frozen, and a successor worked meanwhile as far as its own death at every request; then the zombie goes on as if
     nothing had happened, then a third one. filled_before: the zombie knew the end to be final when it began."""

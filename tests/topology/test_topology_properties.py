@@ -53,7 +53,7 @@ def test_what_the_linter_says_is_what_the_oracle_sees() -> None:
     assert seen["said to be clean"] >= 0.8 * seen["clean"], seen
 
 
-@settings(PICKY, max_examples=choose_examples(60))
+@settings(PICKY, max_examples=choose_examples(30))
 @given(documents(wild=0.5))
 def test_a_clean_file_pumps_clean(document: Document) -> None:
     """With real batches: everything comes to rest within as many hops as there are clusters, and is there once."""
@@ -70,7 +70,7 @@ def test_a_clean_file_pumps_clean(document: Document) -> None:
     assert all(len(flows - merging) == 0 or len(flows) == 1 for flows in pumped.writers.values()), case
 
 
-@settings(PLAIN, max_examples=choose_examples(40))
+@settings(PLAIN, max_examples=choose_examples(20))
 @given(documents(), st.integers(0, 2**32))
 def test_the_order_of_the_file_changes_nothing(document: Document, seed: int) -> None:
     straight, mixed = (parse_topology(text_of(each)) for each in (document, shuffled(document, Random(seed))))
@@ -84,7 +84,7 @@ def test_the_order_of_the_file_changes_nothing(document: Document, seed: int) ->
 NAMED = st.text("abcdefgxyz0123456789._-", min_size=1, max_size=20).filter(lambda name: name not in (".", ".."))
 
 
-@settings(PLAIN, max_examples=choose_examples(40))
+@settings(PLAIN, max_examples=choose_examples(20))
 @given(documents(), st.lists(NAMED, max_size=5))
 def test_names_lead_back(document: Document, names: list[str]) -> None:
     """Where no finding says otherwise, no two topics of a flow share a name, and each name has its one original."""
@@ -108,7 +108,7 @@ def test_every_rule_about_the_graph_has_its_fault() -> None:
 def test_a_fault_that_is_put_in_is_found(rule: Rule) -> None:
     fault = FAULTS[rule.code]
     tries: list[Document] = []
-    most = choose_examples(min(10, fault.examples), fault.examples)
+    most = choose_examples(min(6, fault.examples), fault.examples)
 
     @settings(FIXED, max_examples=most, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(st.data(), documents(wild=0.3))

@@ -555,6 +555,7 @@ def test_the_page_inside_airflow_has_its_theme_and_leads_to_its_pages(look: Open
     page.wait_for_url(f"{site.url}/dags/migrate__shop/runs/**")
 
 
+@pytest.mark.soak
 def test_a_dags_tab_shows_its_topology_only(look: Open) -> None:
     page = look("/dags/replicate__sites/plugin/replication-dag", user="view")
     frame = page.frame_locator("iframe")

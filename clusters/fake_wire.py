@@ -112,21 +112,20 @@ class FakeWire:
 
     def fetch(
         self,
-        partitions: tuple[FetchPartition, ...],
+        asked: tuple[FetchPartition, ...] | FetchSession,
         *,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
-        session: FetchSession | None = None,
     ) -> list[FetchedPartition]:
         """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once."""
-        if session is None:
-            return self._fetch(partitions, max_wait_ms, min_bytes, max_bytes, isolation)
-        question = session.build_question(partitions)
+        if not isinstance(asked, FetchSession):
+            return self._fetch(asked, max_wait_ms, min_bytes, max_bytes, isolation)
+        question = asked.build_question()
         if question.epoch > 0 and question.id not in self._sessions:
-            session.begin_anew(forgotten=True)
-            question = session.build_question(partitions)
+            asked.begin_anew(forgotten=True)
+            question = asked.build_question()
         if question.epoch == 0:
             self._sessions = {number: known for number, known in self._sessions.items() if number != question.id}
             question = replace(question, id=next(_session_ids))
@@ -135,15 +134,15 @@ class FakeWire:
             del held[place]
         for each in question.partitions:
             held[each.topic_id, each.partition] = (each, held.get((each.topic_id, each.partition), (each, None))[1])
-        asked = tuple(each for each, _told in held.values())
+        parts = tuple(each for each, _told in held.values())
         told = []
-        for answer in self._fetch(asked, max_wait_ms, min_bytes, max_bytes, isolation):
+        for answer in self._fetch(parts, max_wait_ms, min_bytes, max_bytes, isolation):
             part, before = held[answer.topic_id, answer.partition]
             now = None if answer.error else (answer.high_watermark, answer.log_start)
             held[answer.topic_id, answer.partition] = (part, now)
             if answer.records or answer.error or answer.diverging_epoch or now != before:
                 told.append(answer)
-        session.take_answer(question.id)
+        asked.take_answer(question.id)
         return told
 
     def _fetch(

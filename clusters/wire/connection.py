@@ -222,31 +222,35 @@ class Connection(AlignmentRequests):
 
     def fetch(
         self,
-        partitions: tuple[FetchPartition, ...],
+        asked: tuple[FetchPartition, ...] | FetchSession,
         *,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
-        session: FetchSession | None = None,
     ) -> list[FetchedPartition]:
-        """Send one Fetch and wait for its answer. Raises ProtocolError while another request is unanswered."""
+        """Send one Fetch and wait for its answer. asked: partitions, or a session with what is wanted in it; a broker
+        before topic ids (Kafka 3.1) is asked for all of that each time.
+
+        Raises ProtocolError while another request is unanswered.
+        """
         if self._exchange.is_waiting:
             raise ProtocolError("a question was asked while another was unanswered", alias=self.alias)
-        if session is None or self._pick(Api.FETCH) < FETCH_BY_ID:
+        if not isinstance(asked, FetchSession) or self._pick(Api.FETCH) < FETCH_BY_ID:
+            partitions = asked.list_wanted() if isinstance(asked, FetchSession) else asked
             self.send_fetch(
                 partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
             )
             return self.receive_fetch()
         terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
         for _ in range(_SESSION_TRIES):
-            self._send_fetch(session.build_question(partitions), _BY_ID, terms)
+            self._send_fetch(asked.build_question(), _BY_ID, terms)
             answer = self._receive_fetch(None)[0]
             if answer.error not in SESSION_LOST_CODES:
                 break
-            session.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
+            asked.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
         self._check_fetch(answer)
-        session.take_answer(answer.session_id)
+        asked.take_answer(answer.session_id)
         return answer.partitions
 
     def send_fetch(

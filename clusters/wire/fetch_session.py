@@ -47,32 +47,61 @@ def build_lone_question(partitions: Sequence[FetchPartition]) -> SessionQuestion
 
 
 class FetchSession:
-    """One reader's session with one broker. Each question is answered, or given up by `begin_anew`, before the next."""
+    """One reader's session with one broker, and the partitions that it asks for.
+
+    `ask` and `leave_out` change these, at a cost that does not grow with their number. Each question is answered, or
+    given up by `begin_anew`, before the next.
+    """
 
     def __init__(self) -> None:
         self._id = _NO_ID
         self._epoch = _FULL
-        self._known: dict[tuple[uuid.UUID, int], FetchPartition] = {}  # by the broker, once it has answered
+        self._wanted: dict[tuple[uuid.UUID, int], FetchPartition] = {}
+        self._changed: dict[tuple[uuid.UUID, int], None] = {}  # of the wanted ones: what the broker knows otherwise
+        self._forgotten: dict[tuple[uuid.UUID, int], None] = {}  # what it knows and is to forget
+        self._known: set[tuple[uuid.UUID, int]] = set()  # by the broker, once it has answered
+        self._first = 0
 
     @property
     def is_incremental(self) -> bool:
         """Whether the next answer leaves out what has not changed."""
         return self._epoch != _FULL
 
-    def build_question(self, partitions: Sequence[FetchPartition]) -> SessionQuestion:
-        """The question for all of these partitions and no others."""
-        wanted = {(each.topic_id, each.partition): each for each in partitions}
-        if not self.is_incremental:
-            self._known = wanted
-            return SessionQuestion(self._id, _FULL, tuple(wanted.values()))
-        known, self._known = self._known, wanted
-        changed = tuple(
-            each
-            for place, each in wanted.items()
-            if (before := known.get(place)) is not each and before != each  # most are the very object
-        )
-        forgotten = tuple(place for place in known if place not in wanted)
-        return SessionQuestion(self._id, self._epoch, changed, forgotten)
+    def ask(self, part: FetchPartition) -> None:
+        """From the next question on: this partition, from this offset on."""
+        place = part.topic_id, part.partition
+        if self._wanted.get(place) != part:
+            self._wanted[place] = part
+            self._changed[place] = None
+            self._forgotten.pop(place, None)
+
+    def leave_out(self, place: tuple[uuid.UUID, int]) -> None:
+        """From the next question on: not this partition (topic id, number), if it was asked for."""
+        if self._wanted.pop(place, None) is not None:
+            self._changed.pop(place, None)
+            if place in self._known:
+                self._forgotten[place] = None
+
+    def list_wanted(self) -> tuple[FetchPartition, ...]:
+        """All that is asked for. Another one comes first each time: a broker fills an answer in this order, and moves
+        behind the others what it has sent only where it keeps the session."""
+        parts = tuple(self._wanted.values())
+        self._first = (self._first + 1) % max(len(parts), 1)
+        return parts[self._first :] + parts[: self._first]
+
+    def build_question(self) -> SessionQuestion:
+        """The question for everything that is wanted, and for nothing else."""
+        if self.is_incremental:
+            changed = tuple(self._wanted[place] for place in self._changed)
+            question = SessionQuestion(self._id, self._epoch, changed, tuple(self._forgotten))
+            self._known.update(self._changed)
+            self._known.difference_update(self._forgotten)
+        else:
+            question = SessionQuestion(self._id, _FULL, self.list_wanted())
+            self._known = set(self._wanted)
+        self._changed.clear()
+        self._forgotten.clear()
+        return question
 
     def take_answer(self, session_id: int) -> None:
         """An answer without an error has come. session_id: what it says; 0: there is no session any more."""

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.wire.messages import FetchPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_protocol import Copy
@@ -20,6 +19,14 @@ from replicator.transport.rate_limit import RateLimit
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again
+
+
+@dataclass(slots=True)
+class SessionClock:
+    """When a broker last answered in a fetch session (monotonic; 0: not yet). The partitions of which it said nothing
+    share the clock: they end where they did."""
+
+    at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -46,7 +53,7 @@ class ActiveCopy:
     between: Callable[[], None] = field(default=lambda: None)
     quarantine: QuarantineWriter | None = None  # where records go that the target does not take
     counted: SchemaIdCounts = field(default_factory=SchemaIdCounts)  # of a flow that rewrites schema ids
-    asked: FetchPartition | None = None  # the fetcher's last question for it
+    clock: SessionClock | None = None  # of the session in which it is quiet
     _calm: int = 0
 
     @property
@@ -59,6 +66,16 @@ class ActiveCopy:
     def flow(self) -> str:
         """Id of the flow; quotas and fair scheduling go by it."""
         return self.copy.key.flow
+
+    @property
+    def source_seen_at(self) -> float:
+        """When the source last told where the log ends, if only by saying nothing new (monotonic; 0: not yet)."""
+        clock, told = self.clock, self.copy.source.seen_at
+        return told if clock is None else max(told, clock.at)
+
+    def leave_session(self) -> None:
+        """A session says nothing of this partition from now on."""
+        self.copy.source.seen_at, self.clock = self.source_seen_at, None
 
     def fetched(self, size: int) -> None:
         """Choose the traffic class after an answer of `size` bytes was taken.

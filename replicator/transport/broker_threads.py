@@ -27,7 +27,6 @@ class BrokerThreads:
     def __init__(self) -> None:
         self._lock = Lock()
         self._active_copies: dict[int, ActiveCopy] = {}
-        self._now: tuple[ActiveCopy, ...] = ()
         self._threads: dict[TrafficClass, BrokerConnectionThread] = {}
         self._unused_since = time.monotonic()
 
@@ -44,18 +43,16 @@ class BrokerThreads:
         """Serve this active copy from now on."""
         with self._lock:
             self._active_copies[id(active)] = active
-            self._now = tuple(self._active_copies.values())
 
     def remove(self, active: ActiveCopy) -> None:
         """Stop serving this active copy; an answer that is under way may still come."""
         with self._lock:
             if self._active_copies.pop(id(active), None) is not None:
-                self._now = tuple(self._active_copies.values())
                 self._unused_since = time.monotonic()
 
     def unused_s(self, now: float) -> float:
         """For how many seconds it has served no active copy, at `now` (monotonic)."""
-        return 0.0 if self._now else now - self._unused_since
+        return 0.0 if self._active_copies else now - self._unused_since
 
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
@@ -72,16 +69,31 @@ class SourceBrokerThreads(BrokerThreads):
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress, memory: Callable[[], int]) -> None:
         super().__init__()
-        self._threads = {kind: Fetcher(kind, settings, address, lambda: self._now, memory) for kind in _KINDS}
+        bulk = Fetcher("bulk", settings, address, memory)
+        live = Fetcher("live", settings, address, memory, lambda: bulk.is_used)
+        self._fetchers: dict[TrafficClass, Fetcher] = {"live": live, "bulk": bulk}
+        self._threads = {**self._fetchers}
 
     def add(self, active: ActiveCopy) -> None:
-        """Fetch for this active copy, and wake its thread when its buffer has room."""
+        """Fetch for this active copy, and look at it again when its buffer has room."""
         active.room = partial(self._room, active)
         super().add(active)
         self._room(active)
 
+    def remove(self, active: ActiveCopy) -> None:
+        """Stop fetching for this active copy; an answer that is under way may still come."""
+        super().remove(active)
+        for fetcher in self._fetchers.values():
+            fetcher.remove(active)
+
+    def list_holders(self) -> list[ActiveCopy]:
+        """Those that may hold bytes; one may be there twice."""
+        return [active for fetcher in self._fetchers.values() for active in fetcher.list_holders()]
+
     def _room(self, active: ActiveCopy) -> None:
-        self._threads[active.kind].wake()
+        with self._lock:  # the room of one that is removed by now is nobody's
+            if id(active) in self._active_copies:
+                self._fetchers[active.kind].put(active)
 
 
 class TargetBrokerThreads(BrokerThreads):
@@ -102,4 +114,5 @@ class TargetBrokerThreads(BrokerThreads):
         self._senders[active.carrier].put(active)
 
     def _copies_of(self, kind: TrafficClass) -> list[ActiveCopy]:
-        return [active for active in self._now if active.carrier == kind]
+        with self._lock:
+            return [active for active in self._active_copies.values() if active.carrier == kind]

@@ -1,7 +1,8 @@
 """The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room.
 
-A thread has a session with its broker (KIP-227): a partition of which there is nothing new costs neither bytes nor the
-decoding of an answer.
+A thread has a session with its broker (KIP-227), and each of its partitions is either asked for or left out. What an
+answer names, and what other threads tell (`put`, `remove`), is looked at again; a quiet partition costs nothing in a
+round. So a round costs what has happened, however many partitions there are.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 from clusters.errors import ClusterError
@@ -23,7 +24,7 @@ from replicator.batch.batch_selection import select_batches
 from replicator.errors import BadBatch
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.active_copy import ActiveCopy, SessionClock
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.confirmation import confirm_sources, needs_confirmation
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
@@ -40,73 +41,178 @@ _LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends
 # well.
 _SMALLEST_ANSWER: Final = 128 << 10
 _CAREFUL_S: Final = 60.0
+_TICK_S: Final = 0.001
 _PARTITION_BUFFER: Final = 8 << 20
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
 _COMING_S: Final = 0.02  # a live thread's, while partitions may come to it: what is new in one would wait out the poll
-# A Fetch that brings something is answered at once, however long it may wait. So one that brings nothing may wait for
-# so many times the processor time that it took to go through the partitions: thousands of quiet ones cost little.
-_REST: Final = 20
-_LONGEST_REST_S: Final = 0.5
+# A Fetch that brings something is answered at once, however long it may wait. The broker goes through all partitions of
+# the session for each, so one that brings nothing may wait the longer the more there are.
+_WAIT_A_PARTITION_S: Final = 0.1 / 2_000
+_LONGEST_POLL_S: Final = 0.5
+_Place = tuple[uuid.UUID, int]  # topic id and partition
 
 
 class Fetcher(BrokerConnectionThread):
-    """`active_copies` gives the partitions of this source broker, `memory` the bytes that the worker may still hold."""
+    """`memory`: the bytes that the worker may still hold. may_come: whether another fetcher of the broker has
+    partitions that it may hand over."""
 
     def __init__(
         self,
         kind: TrafficClass,
         settings: ConnectionSettings,
         address: BrokerAddress,
-        active_copies: Callable[[], tuple[ActiveCopy, ...]],
         memory: Callable[[], int],
+        may_come: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__("fetch", kind, settings, address)
-        self._active_copies, self._memory = active_copies, memory
-        self._session = FetchSession()
-        self._walk_s = 0.0  # processor time of the last walk over the partitions
-        self._first = 0
+        self._memory, self._may_come = memory, may_come
+        self._session, self._clock = FetchSession(), SessionClock()
+        self._news: deque[tuple[ActiveCopy, bool]] = deque()  # what other threads tell: it is ours (or not any more)
+        self._served: dict[int, ActiveCopy] = {}  # ours: asked for, or left out
+        self._asked: dict[_Place, ActiveCopy] = {}
+        self._left_out: dict[int, ActiveCopy] = {}  # full, or in trouble, or beyond its quota
+        self._limited: dict[str, dict[int, ActiveCopy]] = {}  # those with a quota, by flow
+        self._weights: Counter[int] = Counter()
+        self._heaviest = 1
+        self._holders: dict[int, ActiveCopy] = {}  # may hold bytes
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there are partitions to fetch."""
+        return bool(self._served or self._news)
+
+    def put(self, active: ActiveCopy) -> None:
+        """The partition is this thread's, or has room again. Any thread may call it."""
+        self._news.append((active, True))
+        self.wake()
+
+    def remove(self, active: ActiveCopy) -> None:
+        """The partition is nobody's any more. Any thread may call it."""
+        self._news.append((active, False))
+        self.wake()
+
+    def list_holders(self) -> list[ActiveCopy]:
+        """Those that may hold bytes. Any thread may call it."""
+        return list(self._holders.values())
+
     def _round(self) -> None:
         self._asleep = True
-        now, began = time.monotonic(), time.thread_time()
-        everybody = self._active_copies()
-        active_copies = [active for active in everybody if active.kind == self.kind and _can_fetch(active)]
+        now = time.monotonic()
+        early = self._review_changed(now)
         memory = self._memory() + RESERVED_BYTES[self.kind]
-        asked, early = _within_quotas(active_copies, now)
-        pause = max(self._not_before - now, early if not asked else 0.0, 0.0)
-        if not asked or memory <= 0 or pause > 0:
+        pause = max(self._not_before - now, early if not self._asked else 0.0, 0.0)
+        if not self._asked or memory <= 0 or pause > 0:
             self._sleep(min(pause, LONGEST_SLEEP_S) if pause else LONGEST_SLEEP_S)
             return
         self._asleep = False
-        if self.kind == "live" and any(active.kind != "live" for active in everybody):
-            early = min(early, _COMING_S)
-        wait_s = max(min(_LONG_POLL_S, early), min(self._walk_s * _REST, _LONGEST_REST_S))
-        max_bytes = max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER)
-        self._walk_s = self._fetch(asked, max_bytes, wait_s, began)
+        wait_s = max(_LONG_POLL_S, min(len(self._asked) * _WAIT_A_PARTITION_S, _LONGEST_POLL_S))
+        if self._left_out:
+            wait_s = min(_LONG_POLL_S, early)
+        if self.kind == "live" and self._may_come():
+            wait_s = min(wait_s, _COMING_S)
+        self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), wait_s)
 
-    def _fetch(self, asked: list[tuple[ActiveCopy, int]], max_bytes: int, wait_s: float, began: float) -> float:
-        """Returns the processor time that the walk over the partitions took. began: it, on the thread's clock."""
-        self._first = (self._first + 1) % len(asked)  # the broker fills the answer in this order
-        asked = asked[self._first :] + asked[: self._first]
-        by_partition = {(active.copy.source_id, active.copy.key.partition): active for active, _ in asked}
-        most = _FETCH_BYTES[self.kind]
-        heaviest = max(active.weight for active, _ in asked)
-        partitions = tuple(_ask(active, min(share, most * active.weight // heaviest)) for active, share in asked)
+    # -- which partitions are asked for --------------------------------------------------------------------------------
+
+    def _review_changed(self, now: float) -> float:
+        """Ask for what can be fetched now, and leave out what cannot. Returns the seconds until a flow that is beyond
+        its quota may be asked for again, at most _LONG_POLL_S."""
+        again = {**self._left_out, **self._take_news()}
+        for active in list(self._holders.values()):
+            if not active.copy.queue.buffered:
+                del self._holders[id(active)]
+        early = _LONG_POLL_S
+        shares: dict[str, int | None] = {}
+        for flow, limited in self._limited.items():
+            rate = next(iter(limited.values())).rate
+            allowance = rate.allowance(now)
+            shares[flow] = allowance and max(allowance // len(limited), min(MIN_ALLOWANCE_BYTES, allowance))
+            if allowance == 0:
+                early = min(early, max(rate.wait(now), _TICK_S))
+            again.update(limited)
+        for active in again.values():
+            self._review(active, shares.get(active.flow))
+        return early
+
+    def _take_news(self) -> dict[int, ActiveCopy]:
+        """Serve what has come and forget what has gone. Returns what is to be looked at again."""
+        changed: dict[int, ActiveCopy] = {}
+        while self._news:
+            active, is_ours = self._news.popleft()
+            if not is_ours or active.kind != self.kind:
+                self._drop(active)
+                changed.pop(id(active), None)
+            else:
+                self._serve(active)
+                changed[id(active)] = active
+        heaviest = max((weight for weight, number in self._weights.items() if number), default=1)
+        if heaviest != self._heaviest:
+            self._heaviest = heaviest
+            changed.update(self._served)
+        return changed
+
+    def _serve(self, active: ActiveCopy) -> None:
+        if id(active) not in self._served:
+            self._served[id(active)] = active
+            self._weights[active.weight] += 1
+            if active.rate.quota is not None:
+                self._limited.setdefault(active.flow, {})[id(active)] = active
+        self._holders[id(active)] = active
+
+    def _drop(self, active: ActiveCopy) -> None:
+        self._holders.pop(id(active), None)
+        if self._served.pop(id(active), None) is None:
+            return
+        self._weights[active.weight] -= 1
+        limited = self._limited.get(active.flow)
+        if limited is not None and limited.pop(id(active), None) is not None and not limited:
+            del self._limited[active.flow]
+        self._left_out.pop(id(active), None)
+        self._leave_session(active)
+
+    def _leave_session(self, active: ActiveCopy) -> None:
+        place = active.copy.source_id, active.copy.key.partition
+        if self._asked.get(place) is active:  # not another copy of the same partition
+            del self._asked[place]
+            self._session.leave_out(place)
+
+    def _review(self, active: ActiveCopy, share: int | None = None) -> None:
+        """share: bytes that its quota allows; None without one."""
+        if active.kind != self.kind:
+            self._drop(active)
+        elif id(active) not in self._served:
+            return
+        elif share == 0 or not _can_fetch(active):
+            active.leave_session()
+            self._leave_session(active)
+            self._left_out[id(active)] = active
+        else:
+            self._left_out.pop(id(active), None)
+            self._ask(active, _FETCH_BYTES["bulk"] if share is None else share)
+
+    def _ask(self, active: ActiveCopy, share: int) -> None:
+        copy, most = active.copy, _FETCH_BYTES[self.kind] * active.weight // self._heaviest
+        place = copy.source_id, copy.key.partition
+        before = self._asked.get(place)
+        if before is not active:
+            if before is not None:  # a copy that has ended; its removal is on its way
+                self._leave_session(before)
+            self._asked[place] = active
+        position, epoch = copy.source.position, copy.source.leader_epoch
+        self._session.ask(FetchPartition(*place, position, epoch, min(share, most)))
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, max_bytes: int, wait_s: float) -> None:
         self._check_connection()
         connection = self._connected()
-        walk_s = time.thread_time() - began
         sent = time.monotonic()
-        answers = connection.fetch(
-            partitions,
-            max_wait_ms=int(wait_s * 1000),
-            max_bytes=min(max_bytes, self._fits),
-            session=self._session,
-        )
+        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=min(max_bytes, self._fits))
         leaves_out = self._session.is_incremental and connection.throttle_ms == 0
         if not answers and not leaves_out:
             self._no_room = time.monotonic()
@@ -114,29 +220,45 @@ class Fetcher(BrokerConnectionThread):
         elif time.monotonic() - self._no_room > _CAREFUL_S:
             self._fits = _ANSWER_BYTES[self.kind]
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
-        held_back = self._find_held_back(connection, by_partition, answers)
-        for answer in answers:
-            place = answer.topic_id, answer.partition
-            if place not in held_back:
-                by_partition[place].copy.source.asked_at = sent
-                _deliver_or_stop(by_partition[place], answer)
         if leaves_out:
-            began = time.thread_time()
-            told = {(answer.topic_id, answer.partition) for answer in answers}
-            _pass_over(active for place, active in by_partition.items() if place not in told)
-            walk_s += time.thread_time() - began
+            self._clock.at = time.monotonic()
+        held_back = self._find_held_back(connection, answers)
+        named = [(self._asked[answer.topic_id, answer.partition], answer) for answer in answers]
+        for active, answer in named:
+            if (answer.topic_id, answer.partition) not in held_back:
+                active.copy.source.asked_at = sent
+                self._take(active, answer)
+        if leaves_out and self.kind == "bulk":
+            self._pass_over({id(active) for active, _ in named})
         self._apply_throttle(connection.throttle_ms)
-        return walk_s
 
-    def _find_held_back(
-        self,
-        connection: Connection,
-        by_partition: Mapping[tuple[uuid.UUID, int], ActiveCopy],
-        answers: list[FetchedPartition],
-    ) -> set[tuple[uuid.UUID, int]]:
+    def _take(self, active: ActiveCopy, answer: FetchedPartition) -> None:
+        if active.copy.trouble is None:  # else what is fetched would be dropped
+            self._holders[id(active)] = active
+            active.leave_session()  # the other fetcher may have it as soon as it is delivered
+            _deliver_or_stop(active, answer)
+            self._enter_session(active)
+        if active.rate.quota is None or active.kind != self.kind:  # the others are looked at in each round
+            self._review(active)
+
+    def _pass_over(self, named: set[int]) -> None:
+        """Of these the broker had nothing new to say: they end where they did."""
+        for active in list(self._asked.values()):
+            if id(active) not in named:
+                active.leave_session()
+                active.fetched(0)
+                self._enter_session(active)
+                if active.kind != self.kind:
+                    self._drop(active)
+
+    def _enter_session(self, active: ActiveCopy) -> None:
+        if active.kind == self.kind and self._session.is_incremental:
+            active.clock = self._clock
+
+    def _find_held_back(self, connection: Connection, answers: list[FetchedPartition]) -> set[_Place]:
         """Whose answer must not be used: the topic has no id, and may be another one by now."""
         arrived = time.monotonic()
-        copies = {(each.topic_id, each.partition): by_partition[each.topic_id, each.partition].copy for each in answers}
+        copies = {(each.topic_id, each.partition): self._asked[each.topic_id, each.partition].copy for each in answers}
         doubted = {
             (each.topic_id, each.partition): copies[each.topic_id, each.partition]
             for each in answers
@@ -146,18 +268,9 @@ class Fetcher(BrokerConnectionThread):
 
     def _dropped(self, reason: str, closed: bool) -> None:
         self._session.begin_anew()
-        for active in self._active_copies():
-            if active.kind == self.kind:
-                active.copy.stop(Reinspect(reason))
-
-
-def _ask(active: ActiveCopy, max_bytes: int) -> FetchPartition:
-    """The same object as before where nothing has changed: it is compared at once, and made seldom."""
-    copy, before = active.copy, active.asked
-    position, epoch = copy.source.position, copy.source.leader_epoch
-    if before is None or (before.offset, before.last_epoch, before.max_bytes) != (position, epoch, max_bytes):
-        active.asked = before = FetchPartition(copy.source_id, copy.key.partition, position, epoch, max_bytes)
-    return before
+        self._take_news()
+        for active in self._served.values():
+            active.copy.stop(Reinspect(reason))
 
 
 def _can_fetch(active: ActiveCopy) -> bool:
@@ -168,32 +281,6 @@ def _can_fetch(active: ActiveCopy) -> bool:
         and copy.queue.buffered < _PARTITION_BUFFER
         and not copy.is_crowded
     )
-
-
-def _within_quotas(active_copies: list[ActiveCopy], now: float) -> tuple[list[tuple[ActiveCopy, int]], float]:
-    """What may be asked of each now, and the seconds until a flow that may not be asked now may be again."""
-    limited = Counter(active.flow for active in active_copies if active.rate.quota is not None)
-    if not limited:
-        return [(active, _FETCH_BYTES["bulk"]) for active in active_copies], _LONG_POLL_S
-    asked: list[tuple[ActiveCopy, int]] = []
-    early = _LONG_POLL_S
-    for active in active_copies:
-        allowance = active.rate.allowance(now)
-        if allowance is None:
-            asked.append((active, _FETCH_BYTES["bulk"]))
-        elif allowance:
-            asked.append((active, max(allowance // limited[active.flow], min(MIN_ALLOWANCE_BYTES, allowance))))
-        else:
-            early = min(early, max(active.rate.wait(now), 0.001))
-    return asked, early
-
-
-def _pass_over(quiet: Iterable[ActiveCopy]) -> None:
-    """Of these the broker had nothing new to say: they end where they did."""
-    now = time.monotonic()
-    for active in quiet:
-        active.copy.source.seen_at = now
-        active.fetched(0)
 
 
 def _deliver_or_stop(active: ActiveCopy, answer: FetchedPartition) -> None:

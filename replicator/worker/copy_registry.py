@@ -321,5 +321,12 @@ class CopyRegistry:
         return dict(found)
 
     def _room(self) -> int:
-        """Bytes that may still be fetched."""
-        return _BUDGET_BYTES - self.buffered()
+        """Bytes that may still be fetched. Asked in each round of each fetcher, so only those are counted that have
+        any."""
+        holders = {
+            id(active): active
+            for threads in list(self._broker_threads.values())
+            if isinstance(threads, SourceBrokerThreads)
+            for active in threads.list_holders()
+        }
+        return _BUDGET_BYTES - sum(active.copy.queue.buffered for active in holders.values())

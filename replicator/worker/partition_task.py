@@ -10,7 +10,6 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
 from replicator import partition_states
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.copy_protocol import Copy
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision
@@ -125,13 +124,14 @@ class PartitionTask:
     def detach_copy(self) -> None:
         """Copying ended. The last positions are kept for the reports."""
         assert self.active is not None
-        self._remember_position(self.active.copy)
+        self._remember_position(self.active)
         self.active = None
 
-    def _remember_position(self, copy: Copy) -> None:
+    def _remember_position(self, active: ActiveCopy) -> None:
+        copy = active.copy
         self._source_position, self._target_end = copy.progress.copied_through, copy.progress.acked
         self._source_end = max(copy.source.end, copy.progress.copied_through)
-        self._source_seen = max(copy.source.seen_at, self._source_seen)
+        self._source_seen = max(active.source_seen_at, self._source_seen)
 
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
         """An inspection or a copy ended with `trouble`."""
@@ -158,7 +158,7 @@ class PartitionTask:
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.active is not None:
             copy = self.active.copy
-            self._remember_position(copy)
+            self._remember_position(self.active)
             rate = max(copy.progress.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
             self._lag.fetched(copy.progress.copied_through - self._from, copy.progress.copied_bytes - self._bytes)
             self._bytes, self._at, self._from = copy.progress.copied_bytes, now, copy.progress.copied_through

@@ -57,7 +57,7 @@ class Broker:
         if epoch != question.epoch:
             return 71, 0, {}
         for place in question.forgotten:
-            del known[place]
+            del known[place]  # it knows each
         known |= named
         self.sessions[question.id] = (epoch + 1, known)
         return 0, question.id, known
@@ -72,10 +72,20 @@ def as_known(parts: Sequence[FetchPartition]) -> dict[Place, FetchPartition]:
     return {(each.topic_id, each.partition): each for each in parts}
 
 
+def want(session: FetchSession, parts: Sequence[FetchPartition]) -> FetchSession:
+    """The session, with these and no others in it."""
+    for place in list(session._wanted):
+        if place not in as_known(parts):
+            session.leave_out(place)
+    for part in parts:
+        session.ask(part)
+    return session
+
+
 def exchange(session: FetchSession, broker: Broker, parts: tuple[FetchPartition, ...]) -> SessionQuestion:
     """As `Connection.fetch` does it; the question that was answered."""
     for _ in range(2):
-        question = session.build_question(parts)
+        question = want(session, parts).build_question()
         error, number, known = broker.ask(question)
         if not error:
             session.take_answer(number)
@@ -87,7 +97,8 @@ def exchange(session: FetchSession, broker: Broker, parts: tuple[FetchPartition,
 
 def test_only_what_has_changed_is_named() -> None:
     session, broker = FetchSession(), Broker()
-    assert exchange(session, broker, wanted(5, 6, 7)) == SessionQuestion(0, 0, wanted(5, 6, 7))
+    first = exchange(session, broker, wanted(5, 6, 7))
+    assert (first.id, first.epoch, as_known(first.partitions)) == (0, 0, as_known(wanted(5, 6, 7)))
     assert session.is_incremental
     assert exchange(session, broker, wanted(5, 6, 7)) == SessionQuestion(1, 1, ())
     moved = exchange(session, broker, wanted(5, 9, at=(0, 1)))
@@ -95,21 +106,39 @@ def test_only_what_has_changed_is_named() -> None:
     assert exchange(session, broker, wanted(5, 9, 7)).partitions == wanted(7, at=(2,))
 
 
+def test_what_was_never_asked_for_is_not_forgotten() -> None:
+    session, broker = FetchSession(), Broker()
+    exchange(session, broker, wanted(5))
+    session.ask(FetchPartition(TOPIC, 9, 0))
+    session.leave_out((TOPIC, 9))
+    session.leave_out((TOPIC, 8))
+    session.leave_out((TOPIC, 0))
+    session.ask(FetchPartition(TOPIC, 0, 5))
+    assert session.build_question() == SessionQuestion(1, 1, wanted(5))
+
+
+def test_another_partition_comes_first_each_time() -> None:
+    """A broker without sessions fills an answer in the order of the question."""
+    session = want(FetchSession(), wanted(5, 6, 7))
+    assert {session.list_wanted()[0].partition for _ in range(3)} == {0, 1, 2}
+
+
 def test_an_epoch_begins_again_at_one() -> None:
     session = FetchSession()
-    session.build_question(wanted(1))
+    want(session, wanted(1)).build_question()
     session.take_answer(9)
     session._epoch = 2**31 - 1
-    session.build_question(wanted(1))
+    want(session, wanted(1)).build_question()
     session.take_answer(9)
-    assert session.build_question(wanted(1)) == SessionQuestion(9, 1, ())
+    assert want(session, wanted(1)).build_question() == SessionQuestion(9, 1, ())
 
 
 def test_a_broker_without_room_for_a_session_is_told_everything_each_time() -> None:
     session, broker = FetchSession(), Broker()
     broker.has_room = False
     for _ in range(2):
-        assert exchange(session, broker, wanted(1, 2)) == SessionQuestion(0, 0, wanted(1, 2))
+        asked = exchange(session, broker, wanted(1, 2))
+        assert (asked.id, asked.epoch, as_known(asked.partitions)) == (0, 0, as_known(wanted(1, 2)))
         assert not session.is_incremental
     broker.has_room = True
     exchange(session, broker, wanted(1, 2))
@@ -134,10 +163,10 @@ def test_whatever_is_lost_the_broker_knows_what_is_wanted(script: list[dict[int,
         elif step == "evicted":
             broker.sessions.clear()
         elif step == "answer lost":
-            broker.ask(session.build_question(last))
+            broker.ask(want(session, last).build_question())
             session.begin_anew()
         elif step == "question lost":
-            session.build_question(last)
+            want(session, last).build_question()
             session.begin_anew()
         else:
             broker.has_room = step == "room"
@@ -187,7 +216,7 @@ class Transport:
             (
                 int(each.session_id),
                 int(each.session_epoch),
-                [int(part.partition) for topic in each.topics for part in topic.partitions],
+                sorted(int(part.partition) for topic in each.topics for part in topic.partitions),
                 [int(number) for topic in each.forgotten_topics_data for number in topic.partitions],
             )
             for each in self.asked
@@ -197,9 +226,9 @@ class Transport:
 def test_a_connection_asks_for_everything_at_once_where_the_session_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, session = Transport([0, 0, 70, 0, 71, 0]), FetchSession()
     connection = broker.connect(monkeypatch)
-    connection.fetch(wanted(1, 2), session=session)
+    connection.fetch(want(session, wanted(1, 2)))
     for parts in (wanted(1, at=(0,)), wanted(1, 2), wanted(1, 3)):
-        assert connection.fetch(parts, session=session) == []
+        assert connection.fetch(want(session, parts)) == []
     assert broker.told == [
         (0, 0, [0, 1], []),
         (77, 1, [], [1]),
@@ -213,7 +242,7 @@ def test_a_connection_asks_for_everything_at_once_where_the_session_is_lost(monk
 def test_a_session_that_is_refused_again_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, session = Transport([71, 71]), FetchSession()
     with pytest.raises(ClusterError, match="INVALID_FETCH_SESSION_EPOCH"):
-        broker.connect(monkeypatch).fetch(wanted(1), session=session)
+        broker.connect(monkeypatch).fetch(want(session, wanted(1)))
 
 
 def test_a_fetch_without_a_session_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,10 +257,10 @@ def test_the_cluster_in_memory_leaves_out_what_has_not_changed() -> None:
     cluster.produce("orders", 0, [b"a"])
     parts = tuple(FetchPartition(topic, number, 0) for number in range(2))
     wire, session = FakeWire(cluster), FetchSession()
-    assert [each.partition for each in wire.fetch(parts, max_wait_ms=0, session=session)] == [0, 1]
+    assert {each.partition for each in wire.fetch(want(session, parts), max_wait_ms=0)} == {0, 1}
     behind = (replace(parts[0], offset=1), parts[1])
-    assert wire.fetch(behind, max_wait_ms=0, session=session) == []
+    assert wire.fetch(want(session, behind), max_wait_ms=0) == []
     cluster.produce("orders", 1, [b"b"])
-    assert [each.partition for each in wire.fetch(behind, max_wait_ms=0, session=session)] == [1]
+    assert [each.partition for each in wire.fetch(want(session, behind), max_wait_ms=0)] == [1]
     again = FakeWire(cluster)  # a broker that has forgotten the session
-    assert [each.partition for each in again.fetch(behind, max_wait_ms=0, session=session)] == [0, 1]
+    assert {each.partition for each in again.fetch(want(session, behind), max_wait_ms=0)} == {0, 1}

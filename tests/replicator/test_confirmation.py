@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from clusters.settings import ConnectionSettings
+from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from clusters.wire.topic_names import build_stand_in_id
 from replicator.batch.repack import RepackTerms
@@ -41,8 +42,8 @@ class Source:
         self.busy = 0
         self.end: int | None = None
 
-    def fetch(self, asked: tuple[FetchPartition, ...], **_: Any) -> list[FetchedPartition]:
-        (part,) = asked
+    def fetch(self, asked: tuple[FetchPartition, ...] | FetchSession, **_: Any) -> list[FetchedPartition]:
+        (part,) = asked.list_wanted() if isinstance(asked, FetchSession) else asked
         self.asked.append(part.offset)
         if self.busy and part.offset < len(self.batches) - 1:
             self.busy -= 1
@@ -69,7 +70,8 @@ class Reading:
         )
         rate, terms = RateLimit(None), RepackTerms(small=0)
         self.active = ActiveCopy(self.copy, None, rate, lambda _batch: False, NOWHERE, NOWHERE, terms=terms)
-        self.fetcher = Fetcher("live", ZOOKEEPER, NOWHERE, lambda: (self.active,), lambda: 1 << 20)
+        self.fetcher = Fetcher("live", ZOOKEEPER, NOWHERE, lambda: 1 << 20)
+        self.fetcher.put(self.active)
         monkeypatch.setattr(self.fetcher, "_connected", lambda: source)
         monkeypatch.setattr(self.fetcher, "_check_connection", lambda: None)
 
@@ -79,7 +81,7 @@ class Reading:
     def fetch(self, after: float = 0.0) -> int:
         """The position after one more Fetch, so many seconds after the last one."""
         self.now += after
-        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0, 0.0)
+        self.fetcher._round()
         return self.copy.source.position
 
 

@@ -24,7 +24,7 @@ from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, Produc
 from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
-from replicator.transport.broker_threads import TargetBrokerThreads
+from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import commit, data
@@ -118,15 +118,15 @@ class OneCopy:
         self.active = active_copy_of(source_id=topic)
         self.wire = wire(self.cluster)
         monkeypatch.setattr("replicator.transport.broker_connection.open_connection", lambda *_: self.wire)
-        self.fetcher = Fetcher(
-            self.active.kind, self.cluster.settings, NOWHERE, lambda: (self.active,), lambda: 1 << 20
-        )
+        self.fetcher = Fetcher(self.active.kind, self.cluster.settings, NOWHERE, lambda: 1 << 20)
+        self.fetcher.put(self.active)
         monkeypatch.setattr(self.fetcher, "_check_connection", lambda: None)
 
     def fetch(self) -> float:
         """One round; when the source was seen, in seconds of the monotonic clock."""
-        self.fetcher._fetch([(self.active, 1 << 20)], 1 << 20, 0.0, 0.0)
-        return self.active.copy.source.seen_at
+        self.fetcher._review_changed(0.0)
+        self.fetcher._fetch(1 << 20, 0.0)
+        return self.active.source_seen_at
 
 
 def test_a_quiet_source_is_seen_although_no_answer_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,20 +159,124 @@ def test_silence_is_a_quota_only_where_the_broker_says_how_long_to_wait(monkeypa
     assert scene.fetcher._fits < fits
 
 
-def test_a_fetch_waits_the_longer_the_more_partitions_are_gone_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a partition the walk takes no time to speak of; with ten thousand it would take a core."""
-    waits: list[int] = []
+class Waits(FakeWire):
+    """Remembers how long each Fetch may wait, and does not."""
 
-    class Waits(FakeWire):
-        def fetch(self, *arguments: Any, **more: Any) -> list[FetchedPartition]:
-            waits.append(more["max_wait_ms"])
-            return super().fetch(*arguments, **more | {"max_wait_ms": 0})
+    def __init__(self, cluster: FakeCluster) -> None:
+        super().__init__(cluster)
+        self.waits: list[int] = []
 
+    def fetch(self, *arguments: Any, **more: Any) -> list[FetchedPartition]:
+        self.waits.append(more["max_wait_ms"])
+        return super().fetch(*arguments, **more | {"max_wait_ms": 0})
+
+
+def test_a_fetch_waits_the_longer_the_more_partitions_the_broker_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = OneCopy(monkeypatch, Waits)
-    for walk_s in (0.0, 0.02, 9.0):
-        scene.fetcher._walk_s = walk_s
+    scene.fetcher._round()
+    topic = scene.cluster.create_topic("quiet", 12_000).topic_id
+    for last in (4_000, 12_000):
+        for number in range(last):
+            scene.fetcher.put(active_copy_of(source_id=topic, partition=number))
         scene.fetcher._round()
-    assert waits == [100, 400, 500]
+    assert scene.wire.waits == [100, 200, 500]
+
+
+def test_a_live_partition_is_taken_up_soon_where_others_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    monkeypatch.setattr(scene.fetcher, "_may_come", lambda: True)
+    scene.fetcher._round()
+    assert scene.wire.waits == [20]
+
+
+def test_a_round_costs_nothing_for_those_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    topic = scene.cluster.create_topic("quiet", 50).topic_id
+    quiet = [active_copy_of(source_id=topic, partition=number) for number in range(50)]
+    for active in quiet:
+        scene.fetcher.put(active)
+    scene.fetcher._round()
+    looked_at: list[ActiveCopy] = []
+    monkeypatch.setattr(scene.fetcher, "_review", lambda active, *_: looked_at.append(active))
+    scene.fetcher._round()
+    assert looked_at == []
+    scene.cluster.produce("quiet", 7, [b"a"])
+    scene.fetcher._round()
+    assert looked_at == [quiet[7]]
+
+
+def test_a_partition_that_is_full_is_left_out_until_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    monkeypatch.setattr("replicator.transport.fetcher._PARTITION_BUFFER", 1)
+    scene.cluster.produce("orders", 0, [b"a"])
+    scene.fetch()
+    scene.cluster.produce("orders", 0, [b"b"])
+    assert scene.fetcher._asked == {}
+    assert scene.fetcher.list_holders() == [scene.active]
+    answered_in_turn(scene.active)
+    scene.fetch()
+    assert scene.active.copy.source.position == 2
+    answered_in_turn(scene.active)
+    scene.fetcher._review_changed(0.0)
+    assert scene.fetcher.list_holders() == []
+
+
+def test_a_partition_in_trouble_is_not_fetched_and_its_successor_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    scene.fetch()
+    before, after = scene.active, active_copy_of(source_id=scene.active.copy.source_id)
+    before.copy.halt("changed")
+    scene.cluster.produce("orders", 0, [b"a"])
+    scene.fetch()
+    assert before.copy.source.position == 0
+    scene.fetcher.put(after)
+    scene.fetcher.remove(before)
+    scene.fetch()
+    assert (before.copy.source.position, after.copy.source.position) == (0, 1)
+    assert list(scene.fetcher._served.values()) == [after]
+    scene.fetcher.remove(after)
+    scene.fetcher._review_changed(0.0)
+    assert (scene.fetcher._asked, scene.fetcher._served, scene.fetcher._left_out) == ({}, {}, {})
+
+
+def test_a_source_is_not_seen_by_a_partition_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    other = active_copy_of(source_id=scene.cluster.create_topic("other", 1).topic_id)
+    scene.fetcher.put(other)
+    scene.fetch()
+    assert scene.fetch() == other.source_seen_at
+    scene.active.copy.halt("changed")
+    scene.fetcher.put(scene.active)
+    scene.fetcher._review_changed(0.0)
+    seen = scene.active.source_seen_at
+    assert scene.fetch() == seen < other.source_seen_at
+
+
+def test_a_flow_beyond_its_quota_is_left_out_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    limited = active_copy_of(source_id=scene.cluster.create_topic("limited", 1).topic_id)
+    limited.rate = RateLimit(1_000_000.0)
+    limited.rate.allowance(100.0)  # a clock of ours begins
+    scene.fetcher.put(limited)
+    assert scene.fetcher._review_changed(101.0) == 0.1
+    assert limited in scene.fetcher._asked.values()
+    assert scene.fetcher._session._wanted[limited.copy.source_id, 0].max_bytes == 100_000
+    limited.rate.spend(130_000, 101.0)
+    assert scene.fetcher._review_changed(101.0) == pytest.approx(0.046, abs=0.001)
+    assert list(scene.fetcher._asked.values()) == [scene.active]
+    assert scene.fetcher._review_changed(102.0) == 0.1
+    assert limited in scene.fetcher._asked.values()
+
+
+def test_room_that_a_removed_partition_has_is_nobodys() -> None:
+    threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    active = active_copy_of()
+    threads.add(active)
+    threads.remove(active)
+    active.room()
+    for fetcher in threads._fetchers.values():
+        fetcher._review_changed(0.0)
+        assert (fetcher._served, fetcher._left_out, fetcher.is_used) == ({}, {}, False)
 
 
 def test_a_lost_connection_begins_the_session_anew(monkeypatch: pytest.MonkeyPatch) -> None:

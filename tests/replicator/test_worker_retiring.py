@@ -42,7 +42,7 @@ def retiring(
         trouble=trouble, is_idle=True, source=SourceCursor(5, end=9), progress=TargetProgress(4, 5),
         request_stop=lambda: None,
     )  # fmt: skip
-    active: Any = SimpleNamespace(copy=came)
+    active: Any = SimpleNamespace(copy=came, source_seen_at=0.0)
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7, state=state)
     task = PartitionTask(KEY, record, wanted=wanted, active=active)
     worker._tasks = {KEY: task}

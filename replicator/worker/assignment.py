@@ -13,11 +13,11 @@ from clusters.partition_status_records import PartitionStatus
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.partition_key import PartitionKey
 from replicator.topic_mapping import HoldReason, MappedTopic
+from replicator.worker.partition_task import UNCHANGED_S
 from topology.plan import PlanFlow
 
 _CLOCKS = ("at_ms", "event_age_ms", "source_seen_ms")  # what changes in a report while nothing happens
 _content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
-_UNCHANGED_S = 5.0  # how often a partition is reported that does nothing; after 15 s of silence readers say `silent`
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,6 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
 
 def needs_report(report: PartitionStatus, last: PartitionStatus | None) -> bool:
     """Whether a report says something new, or it is time to show that somebody is there."""
-    if last is None or report.at_ms - last.at_ms >= _UNCHANGED_S * 1000:
+    if last is None or report.at_ms - last.at_ms >= UNCHANGED_S * 1000:
         return True
     return _content(report) != _content(last)

@@ -19,6 +19,8 @@ from replicator.worker.partition_lag import PartitionLag
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # repeats and seconds, until a suspicious answer becomes a halt
+UNCHANGED_S = 4.0  # a partition that does nothing is reported so often, or at most _SPREAD_S later, not all at once;
+_SPREAD_S = 1.0  # after 15 s of silence readers say `silent`
 _NEAR = 5_000  # a copy that is at most this many offsets behind the source's end counts as running
 
 
@@ -49,6 +51,7 @@ class PartitionTask:
     gap_method: GapMethod | None = None  # how gaps are filled in an aligned partition; None: it is mapped
     hint: str = ""  # a warning for people; the partition is copied all the same
     published: PartitionStatus | None = None
+    latest: PartitionStatus | None = None  # the newest report; written only where it says something new
     alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
@@ -61,6 +64,8 @@ class PartitionTask:
     _from: int = 0  # source offset at the last report
     _lag: PartitionLag = field(default_factory=PartitionLag)
     _at: float = field(default_factory=time.monotonic)
+    _reported_from: tuple[object, ...] = ()  # of its copy, at the newest report
+    _report_due: float = 0.0  # monotonic
 
     @property
     def slot(self) -> int:
@@ -118,7 +123,7 @@ class PartitionTask:
     def attach_copy(self, active: ActiveCopy, note: str = "") -> None:
         """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
         self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
-        self.alone = False
+        self.alone, self._reported_from = False, ()
         self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.progress.copied_through
 
     def detach_copy(self) -> None:
@@ -153,8 +158,25 @@ class PartitionTask:
         self.not_before = now + self.delay
         self.delay = min(self.delay * 2, _LONGEST_DELAY_S)
 
+    def is_quiet(self, now: float) -> bool:
+        """Whether a report at `now` (monotonic) would say what the newest one says, and is not yet due: a look at a
+        few numbers, where a report takes twenty times as long."""
+        last, active = self.latest, self.active
+        if last is None or active is None or now >= self._report_due:
+            return False
+        if last.rate_bytes or last.lag_records != 0 or last.lag_ms != 0 or _describe(active) != self._reported_from:
+            return False
+        self._at = now  # a rate is that since the last look
+        return True
+
     def report(self, worker: str, pid: int) -> PartitionStatus:
         """The status to publish. While nothing is copied, it holds the last known positions."""
+        self._reported_from = _describe(self.active) if self.active is not None else ()
+        self._report_due = time.monotonic() + UNCHANGED_S + hash(self.key) % 256 / 256 * _SPREAD_S
+        self.latest = self._build_report(worker, pid)
+        return self.latest
+
+    def _build_report(self, worker: str, pid: int) -> PartitionStatus:
         now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
         if self.active is not None:
             copy = self.active.copy
@@ -238,3 +260,10 @@ class PartitionTask:
         if self.active.copy.source.end < 0 or self._source_end - self._source_position > _NEAR:
             return partition_states.CATCHING_UP
         return partition_states.RUNNING
+
+
+def _describe(active: ActiveCopy) -> tuple[object, ...]:
+    """What reports are made of, as far as it may change without another copy."""
+    copy = active.copy
+    source, progress = copy.source, copy.progress
+    return source.end, source.high_watermark, progress.acked, progress.copied_through, copy.is_young

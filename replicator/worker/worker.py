@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from clusters.admin import Admin
@@ -186,7 +187,7 @@ class Worker:
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
-        self._membership.poll(self._pace())
+        self._membership.poll(self._pace(self._list_busy()))
         self._check_ledger()
         self._follow_desired_state()
         flows = self._select_flows()
@@ -194,18 +195,27 @@ class Worker:
         self._assign_tasks(flows)
         self._placement_leader.step(self._membership.slots, flows, self._placement)
         self._sync.step(self._membership.slots, flows)
-        self._retire()
-        self._take_over()
+        busy = self._list_busy()
+        self._retire(busy)
+        self._take_over(busy)
         now = time.monotonic()
         if now - self._published >= _STATUS_S:
             self._published = now
             self._registry.write_positions()
             self._publish()
 
-    def _pace(self) -> float:
+    def _list_busy(self) -> list[PartitionTask]:
+        """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this."""
+        return [
+            task
+            for task in self._tasks.values()
+            if task.active is None or task.active.copy.trouble is not None or not task.wanted or task.inspecting
+        ]
+
+    def _pace(self, busy: list[PartitionTask]) -> float:
         """How long the next round may wait for news of the group, in seconds."""
         soon = time.monotonic() + _IDLE_PACE_S
-        if not self._membership.slots or any(task.has_work_before(soon) for task in self._tasks.values()):
+        if not self._membership.slots or any(task.has_work_before(soon) for task in busy):
             return _PACE_S
         return _IDLE_PACE_S
 
@@ -332,10 +342,10 @@ class Worker:
         if task.active is not None:
             task.active.copy.halt(reason)
 
-    def _retire(self) -> None:
+    def _retire(self, tasks: Iterable[PartitionTask]) -> None:
         """Remove the copies that have ended, once nothing of them is in flight."""
         now = time.monotonic()
-        for task in self._tasks.values():
+        for task in tasks:
             if task.active is None or (trouble := self._find_trouble(task, task.active)) is None:
                 continue
             self._registry.remove(task.active)
@@ -364,7 +374,7 @@ class Worker:
             return self._ambiguous_answers.judge(task.key, trouble)
         return trouble
 
-    def _take_over(self) -> None:
+    def _take_over(self, waiting: list[PartitionTask]) -> None:
         """Start the copies whose inspection succeeded, and inspect the partitions that wait."""
         for task, result in self._inspections.finished():
             if isinstance(result, Halt | Reinspect):
@@ -375,7 +385,7 @@ class Worker:
                 self._inspections.stillness.forget(task.key)
                 self._start_copy(task, result)
         self._hand_out_decisions()
-        self._inspections.start(self._tasks.values())
+        self._inspections.start(waiting)
 
     def _start_copy(
         self, task: PartitionTask, taken: TakenPartition | TakenTransactionPartition | TakenRepeatablePartition
@@ -415,17 +425,21 @@ class Worker:
             self._halt(task, "handed over")
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
-            self._retire()
+            self._retire(tasks)
             if all(task.active is None for task in tasks):
                 return
             time.sleep(0.005)
 
     def _publish(self) -> None:
-        self._reports = [task.report(self.worker_id, os.getpid()) for task in self._tasks.values()]
-        for task, report in zip(self._tasks.values(), self._reports, strict=True):
+        now = time.monotonic()
+        for task in self._tasks.values():
+            if task.is_quiet(now):
+                continue
+            report = task.report(self.worker_id, os.getpid())
             if needs_report(report, task.published):
                 task.published = report
                 write_partition_status(self._writer, report, on_done=_not_missed)
+        self._reports = [task.latest for task in self._tasks.values() if task.latest is not None]
         self._registry.sweep()
 
     def _check_ledger(self) -> None:

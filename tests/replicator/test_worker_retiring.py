@@ -27,7 +27,7 @@ def retired(trouble: Halt | Reinspect, state: Any, *, wanted: bool) -> tuple[Par
     asked: list[str] = []
     task, _removed, worker = retiring(trouble, state, wanted=wanted)
     worker._discovery = SimpleNamespace(ask_limits=asked.append)
-    worker._retire()
+    worker._retire([task])
     return task, asked
 
 
@@ -70,7 +70,7 @@ def test_nothing_is_retired_before_it_is_known_what_stands_at_the_target() -> No
     known: list[Halt | None] = [Halt("target_foreign_write", "forged at 7"), None]
     task, removed, worker = retiring(open_)
     worker._ambiguous_answers = SimpleNamespace(judge=lambda _key, _told: known.pop())
-    worker._retire()
+    worker._retire([task])
     assert (removed, task.stopped) == ([], None)
-    worker._retire()
+    worker._retire([task])
     assert (len(removed), task.stopped) == (1, Halt("target_foreign_write", "forged at 7"))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def status(path: Path, watch: bool, form: str) -> int:
     """State, lag and rate of every flow, partition by partition where something is wrong.
 
-    Read from the target clusters alone. A partition nobody has reported for 15 s is `silent`: no worker serves it.
+    Read from the target clusters alone. A partition whose worker has said nothing for 15 s is `silent`: nobody serves it.
     """
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)
@@ -72,11 +72,11 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
     from clusters.partition_status_records import read_status_reports
     from replicator.worker.flow_state import pick_worst_state
 
+    now = int(time.time() * 1000)  # before the reading: what is older than it by that time is not silent
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
     read = [read_status_reports(each) for each in targets.values()]
     reports = [report for partitions, _ in read for report in partitions]
     beside = [report for _, told in read for report in told]
-    now = int(time.time() * 1000)
     rows = []
     for flow in plan.flows:
         record = desired.get(flow.id)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -16,6 +17,7 @@ from clusters.errors import TopicMissing
 from clusters.partition_consumer import build_partition_consumer
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
+from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
 
 log = logging.getLogger("watershed.worker")
 
@@ -35,7 +37,7 @@ class PartitionStatus(ControlRecordBody):
     offsets of the target, `rate` is offsets a second, `seconds_left` an estimate. young: the target's brokers hold the
     producer state that keeps several workers from harm, so that the partition may move to another one at any time.
     source_seen_ms: when the source last told its end (the worker's clock, milliseconds since 1970): all that a failover
-    knows of what was there. worker, pid: who serves it.
+    knows of what was there. worker, pid: who serves it; serving: through which slot.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
@@ -66,6 +68,7 @@ class PartitionStatus(ControlRecordBody):
     worker: str = ""
     pid: int = 0
     at_ms: int = 0
+    serving: int = -1
 
     @property
     def key(self) -> str:
@@ -78,13 +81,35 @@ class PartitionStatus(ControlRecordBody):
         return compute_slot(self.flow, self.topic, self.partition)
 
 
-_SYNC = SYNC_PREFIX.encode()
+_SYNC, _HEARTBEAT = SYNC_PREFIX.encode(), HEARTBEAT_PREFIX.encode()
+_COPYING: Final = ("running", "catching_up")
+
+
+def renew_report(report: PartitionStatus, heartbeats: Mapping[str, WorkerHeartbeat]) -> PartitionStatus:
+    """The report as of the newest heartbeat of the worker that wrote it: what it says still holds, as long as that
+    worker serves the slot. heartbeats: by worker."""
+    heartbeat = heartbeats.get(report.worker)
+    if heartbeat is None or heartbeat.pid != report.pid or report.serving not in heartbeat.slots:
+        return report
+    later = heartbeat.at_ms - report.at_ms
+    if later <= 0:
+        return report
+    waits = report.lag_ms is not None and (report.lag_ms > 0 or (report.lag_records or 0) > 0)
+    seen = heartbeat.seen.get(report.flow) if report.state in _COPYING else None
+    return replace(
+        report,
+        at_ms=heartbeat.at_ms,
+        lag_ms=(report.lag_ms or 0) + later if waits else report.lag_ms,
+        event_age_ms=None if report.event_age_ms is None else report.event_age_ms + later,
+        source_seen_ms=max(filter(None, (report.source_seen_ms, seen)), default=None),
+    )
 
 
 class StatusFollower:
-    """Reports as they come in, from now on. Not thread-safe."""
+    """Reports as they come in, from now on, and the newest heartbeat of each worker since then. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
+        self.heartbeats: dict[str, WorkerHeartbeat] = {}
         self._consumer = build_partition_consumer(settings, {"enable.partition.eof": False})
         self._consumer.assign([TopicPartition(STATUS_TOPIC, number, OFFSET_END) for number in range(SLOT_COUNT)])
 
@@ -92,10 +117,15 @@ class StatusFollower:
         """What has arrived since the last call; never waits. A reader that falls behind is given later reports."""
         found = []
         for message in self._consumer.consume(1_000, timeout=0):
-            payload = message.value()
-            if message.error() is None and payload is not None and not (message.key() or b"").startswith(_SYNC):
+            payload, key = message.value(), message.key() or b""
+            if message.error() is None and payload is not None and not key.startswith(_SYNC):
                 try:
-                    found.append(PartitionStatus.from_json(decode_control_value(payload)))
+                    value = decode_control_value(payload)
+                    if key.startswith(_HEARTBEAT):
+                        heartbeat = WorkerHeartbeat.from_json(value)
+                        self.heartbeats[heartbeat.worker] = heartbeat
+                    else:
+                        found.append(PartitionStatus.from_json(value))
                 except ValueError as error:  # whoever wrote it
                     log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "reason": str(error)})
         return found
@@ -106,7 +136,8 @@ class StatusFollower:
 
 
 def read_partition_statuses(settings: ConnectionSettings) -> list[PartitionStatus]:
-    """The newest report of every partition, by flow, topic and partition; empty without control topics."""
+    """The newest report of every partition, as of its worker's newest heartbeat, by flow, topic and partition; empty
+    without control topics."""
     return read_status_reports(settings)[0]
 
 
@@ -116,11 +147,12 @@ def read_status_reports(settings: ConnectionSettings) -> tuple[list[PartitionSta
         view = read_latest_values(settings, STATUS_TOPIC)
     except TopicMissing:
         return [], []
+    heartbeats = parse_heartbeats(view)
     reports = []
     for key, value in view.items():
-        if not key.startswith(SYNC_PREFIX):
+        if not key.startswith((SYNC_PREFIX, HEARTBEAT_PREFIX)):
             try:
-                reports.append(PartitionStatus.from_json(value, key))
+                reports.append(renew_report(PartitionStatus.from_json(value, key), heartbeats))
             except ValueError as error:  # the next report replaces it
                 log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
     return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), parse_sync_reports(view)

@@ -16,11 +16,12 @@ from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
 from clusters.control_values import ControlValue, log_invalid_record
 from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
 from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status_records import PartitionStatus
+from clusters.partition_status_records import PartitionStatus, renew_report
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, parse_sync_reports
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import Connection
+from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
 from cutover.actions import (
     Action,
     CheckCutOff,
@@ -156,6 +157,7 @@ class _Sights:
         self._target, self._flow = target, flow
         self._next: dict[int, int] = {}
         self._newest: dict[TopicPartition, PartitionStatus] = {}
+        self._heartbeats: dict[str, WorkerHeartbeat] = {}
         self.beside: dict[str, ControlValue] = {}
 
     def read(self) -> Mapping[TopicPartition, PartitionStatus]:
@@ -167,6 +169,8 @@ class _Sights:
                 if record.key.startswith(SYNC_PREFIX):
                     self.beside.pop(record.key, None)
                     self.beside |= {} if value is None else {record.key: value}
+                elif record.key.startswith(HEARTBEAT_PREFIX):
+                    self._heartbeats |= {} if value is None else parse_heartbeats({record.key: value})
                 elif value is not None and value.get("flow") == self._flow:
                     try:
                         report = PartitionStatus.from_json(value)
@@ -177,7 +181,7 @@ class _Sights:
                         self._newest[TopicPartition(report.topic, report.partition)] = report
         except TopicMissing:
             pass
-        return self._newest
+        return {place: renew_report(report, self._heartbeats) for place, report in self._newest.items()}
 
 
 def _sight(report: PartitionStatus) -> LastSeenPartition:

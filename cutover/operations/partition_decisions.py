@@ -27,7 +27,7 @@ from replicator.recovery.operator_decisions import COPY_FOREIGN, OperatorDecisio
 from topology.plan import Plan, PlanFlow
 from topology.shell_command import render_shell_command
 
-_STALE_MS = 20_000  # an idle partition is reported every 5 s
+_STALE_MS = 20_000  # a worker's heartbeat comes every second
 DECISION_WAIT_S: Final = 120.0  # so long a worker's answer is waited for
 
 

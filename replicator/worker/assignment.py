@@ -16,7 +16,8 @@ from replicator.topic_mapping import HoldReason, MappedTopic
 from replicator.worker.partition_task import UNCHANGED_S
 from topology.plan import PlanFlow
 
-_CLOCKS = ("at_ms", "event_age_ms", "source_seen_ms")  # what changes in a report while nothing happens
+# What changes in a report while nothing happens: readers reckon it from the worker's heartbeat.
+_CLOCKS = ("at_ms", "event_age_ms", "lag_ms", "source_seen_ms")
 _content = attrgetter(*(field.name for field in fields(PartitionStatus) if field.name not in _CLOCKS))
 
 
@@ -102,7 +103,7 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
 
 
 def needs_report(report: PartitionStatus, last: PartitionStatus | None) -> bool:
-    """Whether a report says something new, or it is time to show that somebody is there."""
+    """Whether a report says something new, or has to be written again although it does not."""
     if last is None or report.at_ms - last.at_ms >= UNCHANGED_S * 1000:
         return True
     return _content(report) != _content(last)

@@ -9,7 +9,7 @@ from typing import Final
 from clusters.partition_status_records import PartitionStatus
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
-_SILENT_MS: Final = 15_000  # workers report every second, and every five what does nothing
+_SILENT_MS: Final = 15_000  # a worker's heartbeat comes every second
 _ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
 
 

@@ -19,8 +19,10 @@ from replicator.worker.partition_lag import PartitionLag
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # repeats and seconds, until a suspicious answer becomes a halt
-UNCHANGED_S = 4.0  # a partition that does nothing is reported so often, or at most _SPREAD_S later, not all at once;
-_SPREAD_S = 1.0  # after 15 s of silence readers say `silent`
+# A partition that does nothing is reported again so often, or at most _SPREAD_S later, not all at once. That somebody
+# is there says the worker's heartbeat (clusters.worker_heartbeats).
+UNCHANGED_S = 60.0
+_SPREAD_S = 60.0
 _NEAR = 5_000  # a copy that is at most this many offsets behind the source's end counts as running
 
 
@@ -50,7 +52,7 @@ class PartitionTask:
     held: HoldReason | None = None  # why it cannot be copied
     gap_method: GapMethod | None = None  # how gaps are filled in an aligned partition; None: it is mapped
     hint: str = ""  # a warning for people; the partition is copied all the same
-    published: PartitionStatus | None = None
+    published: PartitionStatus | None = None  # None also where the last one was lost
     latest: PartitionStatus | None = None  # the newest report; written only where it says something new
     alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
@@ -162,7 +164,7 @@ class PartitionTask:
         """Whether a report at `now` (monotonic) would say what the newest one says, and is not yet due: a look at a
         few numbers, where a report takes twenty times as long."""
         last, active = self.latest, self.active
-        if last is None or active is None or now >= self._report_due:
+        if last is None or active is None or self.published is None or now >= self._report_due:
             return False
         if last.rate_bytes or last.lag_records != 0 or last.lag_ms != 0 or _describe(active) != self._reported_from:
             return False
@@ -222,6 +224,7 @@ class PartitionTask:
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
             pid=pid,
+            serving=self.serving,
             at_ms=int(time.time() * 1000),
         )
 

@@ -15,15 +15,16 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus, StatusFollower
+from clusters.partition_status_records import PartitionStatus, StatusFollower, read_partition_statuses
 from clusters.settings import ConnectionSettings
+from clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
 from replicator.worker.partition_placement import PartitionLoad, balance_partitions
 
 log = logging.getLogger("watershed.placement")
 
 _FIRST_S = 30.0  # of reports, before the first decision of a new leader
-_SMOOTH = 0.1  # share of the newest report: about the mean of ten seconds
-_OLD_S = 15.0  # a report from before says nothing about now
+_SMOOTH = 0.1  # share of a second's report: about the mean of ten seconds
+_OLD_S = 15.0  # a worker that was silent for so long says nothing about now
 
 
 @dataclass(slots=True)
@@ -38,23 +39,47 @@ class _ObservedRates:
     """What partitions carried lately, from reports as they come in."""
 
     _seen: dict[str, _Seen] = field(default_factory=dict)
+    _heartbeats: dict[str, tuple[WorkerHeartbeat, float]] = field(default_factory=dict)  # with when it came
 
-    def take(self, reports: Iterable[PartitionStatus], now: float) -> None:
+    def begin(self, reports: Iterable[PartitionStatus], now: float) -> None:
+        """Those from before we followed: a quiet partition is reported seldom."""
+        for report in reports:
+            self._seen.setdefault(report.key, _Seen(report, report.rate_bytes, now))
+
+    def take(self, reports: Iterable[PartitionStatus], heartbeats: Mapping[str, WorkerHeartbeat], now: float) -> None:
+        for worker, heartbeat in heartbeats.items():
+            if worker not in self._heartbeats or self._heartbeats[worker][0] != heartbeat:
+                self._heartbeats[worker] = heartbeat, now
         for report in reports:
             before = self._seen.get(report.key)
-            rate = report.rate_bytes if before is None else before.rate + _SMOOTH * (report.rate_bytes - before.rate)
+            rate = report.rate_bytes
+            if before is not None:
+                rate = (1 - _SMOOTH) * _find_rate(before, now - 1) + _SMOOTH * report.rate_bytes
             self._seen[report.key] = _Seen(report, rate, now)
+
+    def _heard_at(self, seen: _Seen) -> float:
+        heartbeat, at = self._heartbeats.get(seen.report.worker, (None, 0.0))
+        return max(seen.at, at) if heartbeat is not None and heartbeat.pid == seen.report.pid else seen.at
 
     def loads(self, flows: Mapping[str, FlowRecord], now: float) -> list[PartitionLoad]:
         """Those of `flows`; what is not reported any more is left out."""
-        self._seen = {key: seen for key, seen in self._seen.items() if now - seen.at < _OLD_S}
+        self._seen = {key: seen for key, seen in self._seen.items() if now - self._heard_at(seen) < _OLD_S}
         return [
             PartitionLoad(
-                key, seen.report.slot, seen.rate, seen.report.young and _can_be_moved(flows[seen.report.flow])
+                key,
+                seen.report.slot,
+                _find_rate(seen, now),
+                seen.report.young and _can_be_moved(flows[seen.report.flow]),
             )
             for key, seen in self._seen.items()
             if seen.report.flow in flows
         ]
+
+
+def _find_rate(seen: _Seen, now: float) -> float:
+    """What has not been reported again goes on as its last report says."""
+    weight = (1 - _SMOOTH) ** max(now - seen.at, 0.0)
+    return float(seen.report.rate_bytes + weight * (seen.rate - seen.report.rate_bytes))
 
 
 def _can_be_moved(record: FlowRecord) -> bool:
@@ -85,6 +110,7 @@ class PlacementLeader:
         self._due = 0.0
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="placement")
         self._deciding: Future[None] | None = None
+        self._before: Future[list[PartitionStatus]] | None = None  # what was reported before we followed
 
     def step(self, slots: Iterable[int], flows: Mapping[str, FlowRecord], placement: PlacementRecord | None) -> None:
         """One round: `slots` are this worker's, `placement` is the newest record."""
@@ -99,7 +125,11 @@ class PlacementLeader:
                 log.warning("placement not decided", extra={"reason": str(error)})
                 return
             self._due = now + min(_FIRST_S, self._period_s)
-        self._rates.take(self._reports.read(), now)
+            self._before = self._pool.submit(self._read_before)
+        self._rates.take(self._reports.read(), self._reports.heartbeats, now)
+        if self._before is not None and self._before.done():
+            self._rates.begin(self._before.result(), now)
+            self._before = None
         if now < self._due or (self._deciding is not None and not self._deciding.done()):
             return
         self._due = now + self._period_s
@@ -119,7 +149,16 @@ class PlacementLeader:
     def _stop_leading(self) -> None:
         if self._reports is not None:
             self._reports.close()
-            self._reports, self._admin, self._rates = None, None, _ObservedRates()
+            self._reports, self._admin, self._rates, self._before = None, None, _ObservedRates(), None
+
+    def _read_before(self) -> list[PartitionStatus]:
+        """Runs in a thread of its own; once for each time that we lead."""
+        try:
+            delete_old_heartbeats(self._target, self._writer, time.time_ns() // 1_000_000)
+            return read_partition_statuses(self._target)
+        except ClusterError as error:
+            log.warning("earlier reports unknown", extra={"reason": str(error)})
+            return []
 
     def _decide(self, loads: list[PartitionLoad], table: dict[str, int], before: PlacementRecord | None) -> None:
         """Runs in a thread of its own."""

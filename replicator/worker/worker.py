@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from clusters.admin import Admin
 from clusters.capabilities import ask_brokers, check_requests
@@ -32,6 +34,7 @@ from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.versions import Api
+from clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.copy.transactions.slot_sender import SlotSenders
@@ -168,6 +171,7 @@ class Worker:
         self._sync = ContinuousSync(target, connect, worker_id, self._writer)
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
+        self._seen: dict[str, int] = {}  # as WorkerHeartbeat has it
         self._membership = Membership(target, build_fleet_group_id(topology), f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
@@ -323,8 +327,8 @@ class Worker:
         del self._tasks[task.key]
         self._inspections.stillness.forget(task.key)
         selected = record is not None and record.selects(task.key.topic)
-        if not selected and task.published is not None:
-            delete_partition_status(self._writer, task.published)
+        if not selected and task.latest is not None:
+            delete_partition_status(self._writer, task.latest)
 
     def _apply_record(self, task: PartitionTask, record: FlowRecord) -> None:
         """The flow's record has changed. A restart (a new generation) also forgets why the partition is halted."""
@@ -438,9 +442,26 @@ class Worker:
             report = task.report(self.worker_id, os.getpid())
             if needs_report(report, task.published):
                 task.published = report
-                write_partition_status(self._writer, report, on_done=_not_missed)
+                write_partition_status(self._writer, report, on_done=partial(_note_written, task))
         self._reports = [task.latest for task in self._tasks.values() if task.latest is not None]
+        heartbeat = WorkerHeartbeat(
+            self.worker_id, os.getpid(), int(time.time() * 1000), tuple(sorted(self._membership.slots)), self._seen
+        )
+        write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
+        self._seen = self._find_seen()
         self._registry.sweep()
+
+    def _find_seen(self) -> dict[str, int]:
+        """Flow → when all its sources that are copied here had told their ends, in ms since 1970. Told with the next
+        heartbeat: until then whatever is no longer copied has been reported."""
+        earliest: dict[str, float] = {}
+        for task in self._tasks.values():
+            if task.active is not None:
+                seen = task.active.source_seen_at
+                if seen < earliest.get(task.key.flow, math.inf):
+                    earliest[task.key.flow] = seen
+        since = time.time() - time.monotonic()
+        return {flow: int((since + seen) * 1000) for flow, seen in earliest.items() if seen > 0}
 
     def _check_ledger(self) -> None:
         """Copies that may have missed an acknowledgement begin anew from the logs, rather than wait for ever."""
@@ -460,7 +481,9 @@ class Worker:
         )  # fmt: skip
 
 
-def _not_missed(error: ClusterError | None, _offset: int) -> None:
-    """A lost report is followed by a newer one a second later."""
+def _note_written(task: PartitionTask | None, error: ClusterError | None, _offset: int) -> None:
+    """A lost report is followed by another one a second later. task: whose report it is; None: a heartbeat."""
     if error is not None:
         log.warning("report lost", extra={"reason": str(error)})
+        if task is not None:
+            task.published = None

@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from clusters.partition_status_records import PartitionStatus, StatusFollower, read_partition_statuses
+from clusters.partition_status_records import (
+    PartitionStatus,
+    StatusFollower,
+    read_partition_statuses,
+    renew_report,
+)
 from clusters.settings import resolve_connection_settings
+from clusters.worker_heartbeats import WorkerHeartbeat
 from topology.plan import PlanCluster
 from topology.quantities import render_duration
 
@@ -40,6 +46,8 @@ class LagLimit:
 
 class _StatusSource(Protocol):
     """Reports as they come in."""
+
+    heartbeats: dict[str, WorkerHeartbeat]
 
     def read(self) -> list[PartitionStatus]: ...
     def close(self) -> None: ...
@@ -96,7 +104,12 @@ class LagPause:
             for alias, follower in self._followers.items():
                 self.tell(follower.read(), alias)
         for pause in self._pauses:
-            mine = [report for (alias, _), report in self._reports.items() if alias == pause.target.alias]
+            heartbeats = self._followers[pause.target.alias].heartbeats
+            mine = [
+                renew_report(report, heartbeats)
+                for (alias, _), report in self._reports.items()
+                if alias == pause.target.alias and report.flow == pause.flow
+            ]
             behind = pause.lagging(mine, time.time() * 1000)
             if behind is not None:
                 most = render_duration(pause.most_ms)

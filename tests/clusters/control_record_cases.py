@@ -19,6 +19,7 @@ from clusters.producer_registry import ProducerRecord
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition
 from clusters.withheld_rights_records import WithheldRights
+from clusters.worker_heartbeats import WorkerHeartbeat
 from replicator.ledger.foreign_part import ForeignPart
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger_block import Generation, LedgerBlock
@@ -121,14 +122,17 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,
         {"done": 1, "of": 5.5, "rate": 2, "seconds_left": None}, 1.5, 100, "an error", "a remedy",
         {"source": [1, 2], "target": None, "expected_id": None, "found_id": None}, "a note: grün", True, NOW, "w1",
-        42, NOW,
+        42, NOW, 3,
     ),
     "PartitionStatus:now, little": _STATUS,
+    "PartitionStatus:without serving": replace(_STATUS, worker="w1", pid=42, at_ms=NOW),
     "PartitionStatus:with the five fields that are needed": _STATUS,
     "SyncReport:now": SyncReport(
         "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
     ),
     "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
+    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}),
+    "WorkerHeartbeat:with the three fields that are needed": WorkerHeartbeat("w1", 42, NOW),
     "SyncedPositions:now": SyncedPositions("a-to-b", "billing", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {EVENTS: 8}),
     "GroupResetDecision:now": GroupResetDecision("a-to-b", "billing", {ORDERS: None, EVENTS: 6}, "ann", "one", NOW),
     "OperatorDecision:now": replace(

@@ -12,10 +12,11 @@ from clusters.control_records import read_control_log
 from clusters.control_topics import STATUS_TOPIC
 from clusters.control_values import ControlValue
 from clusters.errors import TopicMissing
-from clusters.partition_status_records import PartitionStatus
+from clusters.partition_status_records import PartitionStatus, renew_report
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX
 from clusters.wire.connection import open_connection
+from clusters.worker_heartbeats import HEARTBEAT_PREFIX, parse_heartbeats
 
 
 @dataclass
@@ -40,9 +41,10 @@ def read_statuses(settings: ConnectionSettings) -> list[PartitionStatus]:
                 view.values[record.key] = record.value
     except TopicMissing:
         return []
+    heartbeats = parse_heartbeats(view.values)
     reports = []
     for key, value in view.values.items():
-        if not key.startswith(SYNC_PREFIX):
+        if not key.startswith((SYNC_PREFIX, HEARTBEAT_PREFIX)):
             with suppress(ValueError):  # somebody's forgery
-                reports.append(PartitionStatus.from_json(value, key))
+                reports.append(renew_report(PartitionStatus.from_json(value, key), heartbeats))
     return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition))

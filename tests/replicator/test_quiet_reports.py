@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from clusters.errors import Unreachable
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
+from clusters.worker_heartbeats import WorkerHeartbeat
 from replicator.partition_key import PartitionKey
 from replicator.transport.active_copy import SessionClock
 from replicator.worker.partition_task import UNCHANGED_S, PartitionTask
@@ -27,7 +29,7 @@ def copied_task(partition: int = 0) -> PartitionTask:
     active.copy.source.end = active.copy.source.high_watermark = 0
     active.copy.source.seen_at = time.monotonic()
     task.attach_copy(active)
-    task.report("w0", 1)
+    task.published = task.report("w0", 1)
     return task
 
 
@@ -53,13 +55,13 @@ def test_a_partition_is_quiet_until_something_happens_to_it() -> None:
     assert not task.is_quiet(now)
 
 
-def test_quiet_partitions_are_reported_before_they_count_as_silent_and_not_all_at_once() -> None:
+def test_quiet_partitions_are_reported_again_and_not_all_at_once() -> None:
     tasks = [copied_task(partition) for partition in range(200)]
     now = time.monotonic()
-    due = [next(s / 10 for s in range(100) if not task.is_quiet(now + s / 10)) for task in tasks]
-    assert min(due) >= UNCHANGED_S - 0.5
-    assert max(due) <= UNCHANGED_S + 1.5
-    assert max(due.count(moment) for moment in set(due)) < len(tasks) / 2
+    due = [next(s for s in range(1_000) if not task.is_quiet(now + s)) for task in tasks]
+    assert min(due) >= UNCHANGED_S - 1
+    assert max(due) <= 2 * UNCHANGED_S + 1
+    assert max(due.count(moment) for moment in set(due)) < len(tasks) / 8
 
 
 def test_a_rate_is_of_the_time_in_which_the_bytes_came(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,16 +80,21 @@ def test_a_rate_is_of_the_time_in_which_the_bytes_came(monkeypatch: pytest.Monke
 
 def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[PartitionStatus] = []
-    monkeypatch.setattr(
-        "replicator.worker.worker.write_partition_status", lambda _writer, report, on_done: written.append(report)
-    )
+    done: list[Any] = []
+    beats: list[WorkerHeartbeat] = []
+
+    def write(_writer: Any, report: PartitionStatus, on_done: Any) -> None:
+        written.append(report)
+        done.append(on_done)
+
+    monkeypatch.setattr("replicator.worker.worker.write_partition_status", write)
+    monkeypatch.setattr("replicator.worker.worker.write_heartbeat", lambda _writer, beat, on_done: beats.append(beat))
     worker: Any = object.__new__(Worker)
     tasks = [copied_task(partition) for partition in range(3)]
     worker._tasks = {task.key: task for task in tasks}
     worker._registry = type("Registry", (), {"sweep": staticmethod(lambda: None)})
-    worker._writer, worker.worker_id = None, "w0"
-    for task in tasks:
-        task.published = task.latest
+    worker._writer, worker.worker_id, worker._seen = None, "w0", {}
+    worker._membership = type("Membership", (), {"slots": {7, 3}})
     worker._publish()
     assert written == []
     assert tasks[1].active is not None
@@ -95,6 +102,32 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
     worker._publish()
     assert [(report.partition, report.source_end) for report in written] == [(1, 9)]
     assert [(report.partition, report.source_end) for report in worker._reports] == [(0, 0), (1, 9), (2, 0)]
+    assert [(beat.worker, beat.slots, sorted(beat.seen)) for beat in beats] == [
+        ("w0", (3, 7), []),
+        ("w0", (3, 7), ["onprem-to-cloud"]),  # as it was at the heartbeat before
+    ]
+    tasks[1].active.copy.progress.copied_through = 9
+    worker._publish()
+    worker._publish()
+    assert len(written) == 2
+    done[-1](Unreachable("the broker is gone", alias="cloud"), -1)
+    worker._publish()
+    assert written[2].source_position == 9, "a report that was lost is written again"
+
+
+def test_a_flow_was_seen_when_the_last_of_its_sources_was() -> None:
+    worker: Any = object.__new__(Worker)
+    tasks = [copied_task(partition) for partition in range(3)]
+    now = time.monotonic()
+    for task, seen in zip(tasks, (now, now - 5, now), strict=True):
+        assert task.active is not None
+        task.active.copy.source.seen_at = seen
+    worker._tasks = {task.key: task for task in tasks}
+    (seen_ms,) = worker._find_seen().values()
+    assert seen_ms == pytest.approx((time.time() - 5) * 1000, abs=500)
+    assert tasks[1].active is not None
+    tasks[1].active.copy.source.seen_at = 0.0  # not yet
+    assert worker._find_seen() == {}
 
 
 def test_a_worker_goes_only_through_those_that_are_not_simply_copied() -> None:

@@ -10,6 +10,7 @@ from clusters.control_topics import STATUS_TOPIC
 from clusters.partition_status_records import PartitionStatus
 from clusters.required_role_acls import derive_required_rights
 from clusters.settings import ConnectionSettings
+from clusters.worker_heartbeats import WorkerHeartbeat
 from spark.foreign import inferred_alignment
 from spark.foreign.anchor_chain import NO_SAMPLES, SampledRecords
 from spark.foreign.inferred_alignment import SampleRequest
@@ -147,6 +148,7 @@ class Reports:
 
     def __init__(self, clock: list[float], lags: list[int | None], flow: str = "a-to-b") -> None:
         self._clock, self._lags, self._flow, self.closed = clock, lags, flow, False
+        self.heartbeats: dict[str, WorkerHeartbeat] = {}
 
     def read(self) -> list[PartitionStatus]:
         lag_ms = self._lags.pop(0) if len(self._lags) > 1 else self._lags[0]

@@ -25,8 +25,9 @@ from clusters.control_values import decode_control_value
 from clusters.crash_isolated_client import ClientProcesses
 from clusters.fleet import FLEET_PREFIX, SUPERVISOR_PREFIX, FleetRecord, SupervisorRecord
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
-from clusters.partition_status_records import PartitionStatus
+from clusters.partition_status_records import PartitionStatus, renew_report
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
+from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
 from cutover.errors import BrokenChain
 from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
 from cutover.journal.signing import TRUSTING, UNSIGNED
@@ -95,6 +96,7 @@ class ControlTopicsView:
         self.fleets: dict[tuple[str, str], Mapping[str, Any]] = {}
         self.supervisors: dict[tuple[str, str], SupervisorRecord] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
+        self.heartbeats: dict[str, WorkerHeartbeat] = {}
         self.sync: dict[str, dict[str, Mapping[str, Any]]] = {}
         self._chains: dict[_JournalOf, JournalChain] = {}
         self._broken: dict[_JournalOf, str] = {}
@@ -124,7 +126,7 @@ class ControlTopicsView:
             flows=dict(self.flows),
             fleets=dict(self.fleets),
             supervisors=dict(self.supervisors),
-            reports={flow: dict(each) for flow, each in self.reports.items()},
+            reports={flow: self._renewed(each) for flow, each in self.reports.items()},
             sync={flow: dict(each) for flow, each in self.sync.items()},
             journals={
                 key: JournalView(
@@ -142,8 +144,11 @@ class ControlTopicsView:
         for flow, each in self.reports.items():
             topology = self.flows.get(flow, {}).get("topology")
             if isinstance(topology, str) and each:
-                found[topology, flow] = _sampled(each.values())
+                found[topology, flow] = _sampled(self._renewed(each).values())
         return found
+
+    def _renewed(self, reports: Mapping[str, PartitionStatus]) -> dict[str, PartitionStatus]:
+        return {key: renew_report(report, self.heartbeats) for key, report in reports.items()}
 
     def _flow(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
         """A record that cannot be read changes nothing. The workers do the same."""
@@ -180,6 +185,9 @@ class ControlTopicsView:
                 self.supervisors[topology, target] = max(known, found, key=lambda each: each.epoch)
 
     def _status(self, key: str, value: dict[str, Any] | None) -> None:
+        if key.startswith(HEARTBEAT_PREFIX):
+            self.heartbeats |= {} if value is None else parse_heartbeats({key: value})
+            return
         about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
         of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
         try:

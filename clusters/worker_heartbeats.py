@@ -1,0 +1,80 @@
+"""That a worker lives, in the `watershed.status` topic: once a second, however many partitions it serves.
+
+A report of a partition is written when something changes, and seldom otherwise. In between it is as new as the
+heartbeat of the worker that wrote it: `clusters.partition_status_records.renew_report`. Both times are of the worker's
+clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from clusters.control_records import read_latest_values
+from clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
+from clusters.errors import TopicMissing
+from clusters.settings import ConnectionSettings
+
+log = logging.getLogger("watershed.control")
+
+HEARTBEAT_PREFIX: Final = "worker|"  # of keys; partitions have `<flow>|<topic>|<partition>`, and no flow is called so
+_FORGOTTEN_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerHeartbeat(ControlRecordBody):
+    """A worker at `at_ms` (its clock, milliseconds since 1970), with the slots that it serves.
+
+    seen: flow → when the sources of all its partitions that this worker copies had told where their logs end (its
+    clock, the earliest of them, as of the heartbeat before). worker, pid: as in its reports.
+    """
+
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a heartbeat", STATUS_TOPIC, writes_version=False, added_later=None
+    )
+    worker: str
+    pid: int
+    at_ms: int
+    slots: tuple[int, ...] = ()
+    seen: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """One record a worker."""
+        return f"{HEARTBEAT_PREFIX}{self.worker}"
+
+
+def write_heartbeat(writer: ControlWriter, heartbeat: WorkerHeartbeat, on_done: WriteCallback | None = None) -> None:
+    """Write it without waiting: a lost one is followed by a newer one."""
+    slot = compute_slot(HEARTBEAT_PREFIX, heartbeat.worker, 0)
+    writer.put_nowait(STATUS_TOPIC, heartbeat.key, heartbeat.to_json(), slot, on_done=on_done)
+
+
+def parse_heartbeats(view: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerHeartbeat]:
+    """Those among values of `watershed.status`, by worker. One that cannot be read is logged and left out: the next
+    one replaces it."""
+    found = {}
+    for key, value in view.items():
+        if key.startswith(HEARTBEAT_PREFIX):
+            try:
+                heartbeat = WorkerHeartbeat.from_json(value, key)
+            except ValueError as error:
+                log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
+            else:
+                found[heartbeat.worker] = heartbeat
+    return found
+
+
+def delete_old_heartbeats(settings: ConnectionSettings, writer: ControlWriter, now_ms: int) -> None:
+    """Remove those of workers that have been silent for a day; does not wait. Raises ClusterError."""
+    try:
+        view = read_latest_values(settings, STATUS_TOPIC)
+    except TopicMissing:
+        return
+    for heartbeat in parse_heartbeats(view).values():
+        if now_ms - heartbeat.at_ms > _FORGOTTEN_MS:
+            slot = compute_slot(HEARTBEAT_PREFIX, heartbeat.worker, 0)
+            writer.put_nowait(STATUS_TOPIC, heartbeat.key, None, slot)

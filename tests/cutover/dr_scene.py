@@ -100,8 +100,7 @@ class Site:
         return {TopicPartition(each.topic, each.partition): each for each in found}
 
     def wait_unseen(self) -> None:
-        """Until workers have reported all that they had from the source: a later report looks as if it lived. They
-        report a partition that does nothing every 5 s."""
+        """Until workers have reported all that they had from the source: a later report looks as if it lived."""
         wait_until(lambda: all(each.at_ms > self.killed_ms + 3_000 for each in self.reports().values()))
 
     def at_source(self, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -74,13 +74,14 @@ _STANDING_S = 5.0  # issue 19: beyond the session timeout
 @dataclass(frozen=True, slots=True)
 class Estate:
     """So many partitions, in equal parts on pairs of clusters. workers: all together; topologies: a target's, each with
-    a fleet and its own topics; recommended: for this number of partitions."""
+    a fleet and its own topics; flows: of a fleet; recommended: for this number of partitions."""
 
     partitions: int
     sources: int
     targets: int
     workers: int
     topologies: int = 1
+    flows: int = 1
     recommended: bool = False
 
     @property
@@ -98,6 +99,8 @@ ESTATES: Final = (
     Estate(10_000, 1, 1, 1),
     Estate(10_000, 1, 1, 2),
     Estate(10_000, 1, 1, 4, recommended=True),
+    Estate(10_000, 1, 1, 4, flows=20),
+    Estate(10_000, 1, 1, 4, flows=100),
     Estate(10_000, 1, 1, 16),
     Estate(100_000, 1, 1, 16),
     Estate(100_000, 1, 1, 64, topologies=4),
@@ -139,6 +142,7 @@ def describe_estate(estate: Estate) -> dict[str, Any]:
         "partitions": estate.partitions,
         "clusters": f"{estate.sources}>{estate.targets}",
         "fleets": estate.fleets,
+        "flows": estate.flows * estate.fleets,
         "workers": estate.workers,
     }
 
@@ -220,7 +224,7 @@ def simulate_running(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) 
     together = max(round(min(1_000 / costs.report_us, heaviest / REPORT_S) / slots), 1)  # the writer lingers 1 ms
     stored = compute_stored_report_bytes(together)
     unrolled = SLOT_COUNT * min(reports / SLOT_COUNT * SEGMENT_S, SEGMENT_BYTES / stored)
-    status_s = ((unrolled + estate.at_target) * costs.decode_us + estate.at_target * costs.read_us) / 1e6
+    status_s = (unrolled * costs.decode_us + estate.at_target * costs.read_us) / 1e6
     return {
         "serving": fleet.serving,
         "heaviest": heaviest,
@@ -269,9 +273,11 @@ def simulate_restarts(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts)
 
 
 def compute_inspection_s(estate: Estate, partitions: int, slots: int, costs: PartitionCosts) -> float:
-    """Until a worker copies these partitions that it was given in so many slots. It reads the ledger of these slots,
-    with what others' fleets have there; of each partition it asks the target one thing after the other."""
-    ledger_s = slots * estate.at_target / SLOT_COUNT * LEDGER_RECORDS * costs.ledger_us / 1e6
+    """Until a worker copies these partitions that it was given in so many slots. For each flow it reads the
+    ledger of these slots, with what others have there; of each partition it asks the target one thing after the other.
+    """
+    records = slots * estate.at_target / SLOT_COUNT * LEDGER_RECORDS
+    ledger_s = records * (costs.ledger_us + (estate.flows - 1) * costs.ledger_decode_us) / 1e6
     waits_s = partitions * REQUESTS_TO_INSPECT * _ROUND_TRIP_S / min(max(slots, 1), INSPECTIONS_AT_ONCE)
     return ledger_s + waits_s + partitions * costs.begin_us / 1e6
 

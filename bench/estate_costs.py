@@ -60,11 +60,12 @@ class PartitionCosts:
     """Of one quiet partition.
 
     report_bytes: key and value of its report. quiet_us: to see that there is nothing to report, once a second.
-    report_us: to make, compare and encode a report. decode_us: to decode a report's JSON; read_us: and to make the
-    report of it. ledger_bytes: key and value of a ledger record with one run. ledger_us: to decode one and build the
-    partition's state from it. begin_us: to make the ledger block, the copy and the task. kib: memory of a task with
-    its copy, its ledger and its report. fetch_bytes: that name it in a Fetch. listing_us: to make the client
-    library's objects for it, where a worker lists a cluster's topics.
+    report_us: to make, compare and encode a report. decode_us: to decode a report's JSON; read_us: that, and to
+    make the report of it. ledger_bytes: key and value of a ledger record with one run. ledger_us: to decode one of
+    LEDGER_RECORDS and build the partition's state from them; ledger_decode_us: only to decode one, as a flow's
+    inspection does with those of other flows. begin_us: to make the ledger block, the copy, the task and a first
+    report. kib: memory of a task with its copy, its ledger and its report. fetch_bytes: that name it in a Fetch.
+    listing_us: to make the client library's objects for it, where a worker lists a cluster's topics.
     """
 
     report_bytes: float
@@ -74,6 +75,7 @@ class PartitionCosts:
     read_us: float
     ledger_bytes: float
     ledger_us: float
+    ledger_decode_us: float
     begin_us: float
     kib: float
     fetch_bytes: float
@@ -115,6 +117,7 @@ def measure_partition_costs(partitions: int) -> PartitionCosts:
         / (partitions * LEDGER_RECORDS),
         ledger_us=_measure_us(lambda: [build_tolerant_ledger(map(_decode_ledger, each)) for each in ledger])
         / LEDGER_RECORDS,
+        ledger_decode_us=_measure_us(lambda: [_decode_ledger(record) for each in ledger for record in each]),
         begin_us=_measure_us(lambda: [_build_copied_task(number) for number in range(partitions)]),
         kib=kib,
         fetch_bytes=_count_fetch_bytes(partitions),

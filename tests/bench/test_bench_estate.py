@@ -24,6 +24,7 @@ COSTS = PartitionCosts(
     read_us=40,
     ledger_bytes=300,
     ledger_us=40,
+    ledger_decode_us=10,
     begin_us=60,
     kib=6,
     fetch_bytes=35,
@@ -82,6 +83,12 @@ def test_what_one_target_holds_is_what_a_start_and_a_status_cost() -> None:
     topologies = rows_of(Estate(20_000, 1, 1, 160, topologies=10))
     assert topologies["start_s"] == one["start_s"]  # another topology's ledger is read, too
     assert topologies["heaviest"] < one["heaviest"]
+
+
+def test_each_flow_reads_the_ledger_of_its_slots() -> None:
+    one, many = rows_of(Estate(20_000, 1, 1, 4)), rows_of(Estate(20_000, 1, 1, 4, flows=50))
+    assert one["start_s"] == many["start_s"]  # one listing serves all flows
+    assert many["killed_s"] - 10 > 5 * (one["killed_s"] - 10)
 
 
 def test_limits_are_named_with_the_worst_first() -> None:

@@ -105,6 +105,15 @@ def build_scale_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     return goals
 
 
+def build_estate_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
+    """The recommended fleet of each size stays below every limit."""
+    return [
+        BenchGoal(f"{row['partitions']} partitions: share of the limit that is nearest", row["nearest"], 1.0, "lower")
+        for row in rows
+        if row["recommended"]
+    ]
+
+
 def build_group_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     """Nothing is re-read, nothing is lost, whatever the topic and the lag."""
     goals: list[BenchGoal] = []

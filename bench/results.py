@@ -51,6 +51,15 @@ def report_progress(text: str) -> None:
     click.echo(f"{time.strftime('%H:%M:%S')}  {text}", err=True)
 
 
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints rows that have the same columns."""
+    columns = list(rows[0])
+    widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in columns}
+    click.echo("  ".join(f"{column:<{widths[column]}}" for column in columns))
+    for row in rows:
+        click.echo("  ".join(f"{row[column]!s:<{widths[column]}}" for column in columns))
+
+
 def publish_results(
     name: str, rows: Sequence[dict[str, Any]], goals: Sequence[BenchGoal], more: Mapping[str, Any] | None = None
 ) -> int:
@@ -66,11 +75,7 @@ def publish_results(
         "goals": [asdict(goal) | {"holds": goal.holds} for goal in goals],
     }
     text = json.dumps(document, indent=2) + "\n"
-    columns = list(rows[0])
-    widths = {column: max(len(column), *(len(str(row[column])) for row in rows)) for column in columns}
-    click.echo("  ".join(f"{column:<{widths[column]}}" for column in columns))
-    for row in rows:
-        click.echo("  ".join(f"{row[column]!s:<{widths[column]}}" for column in columns))
+    print_table(rows)
     for goal in goals:
         sign = ">=" if goal.better == "higher" else "<="
         click.echo(f"{'holds ' if goal.holds else 'MISSED'}  {goal.name}: {goal.value:g} (goal {sign} {goal.goal:g})")

@@ -16,7 +16,7 @@ from lab import clusters
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = dict(re.findall(r"^bench-([a-z]+):.*\n\t\$\(BIN\)/python -m (\S+)", (ROOT / "Makefile").read_text(), re.M))
-WITHOUT_CLUSTERS = ("cli", "dags", "lint")
+WITHOUT_CLUSTERS = ("cli", "dags", "estate", "lint")
 
 
 @pytest.fixture(scope="module")

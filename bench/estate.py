@@ -50,13 +50,14 @@ _WORKER_MIB, _MIB_A_PARTITION = 72.0, 12.0 / 900
 _IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.016, 0.051 / 900  # cores
 
 # Known of our code (the names say where).
-REPORT_S: Final = UNCHANGED_S + 1.0  # partition_task: spread over a second, and written once a second
+REPORT_S: Final = UNCHANGED_S * 1.5  # partition_task: between once and twice that time
+HEARTBEAT_S: Final = 1.0  # Worker: of each worker
 LISTED_EVERY_S: Final = 10.0  # PlanFlow.discovery_ms, both clusters
 LISTED_BYTES: Final = 42 + 56 // _A_TOPIC  # MetadataResponse 12: a partition with three replicas, a topic
 SEGMENT_BYTES: Final = 16 << 20  # control_topics: what was not rolled is not compacted
 SEGMENT_S: Final = 3_600.0
 FOLLOWED_A_SECOND: Final = 10_000.0  # partition_status_records.StatusFollower: 1,000 a round, ten rounds a second
-SILENT_AFTER_S: Final = 15.0 - REPORT_S  # flow_state: a report is believed for 15 s, and the reading is part of it
+STATUS_S: Final = 2.0  # issue 19: `topology status` of a target
 INSPECTIONS_AT_ONCE: Final = 4  # Worker: threads of its pool
 REQUESTS_TO_INSPECT: Final = 2  # log_inspection: DescribeProducers and Fetch; the others are for many partitions
 THREADS_A_BROKER: Final = 2  # broker_connection: live and bulk
@@ -219,7 +220,7 @@ def simulate_running(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) 
     listed_s = (at_source + estate.at_target) * costs.listing_us / 1e6
     cpu = _IDLE_CPU + heaviest * _IDLE_CPU_A_PARTITION + listed_s / LISTED_EVERY_S
     readers = fleet.serving / estate.sources
-    reports = estate.at_target / REPORT_S
+    reports = estate.at_target / REPORT_S + fleet.serving / estate.targets / HEARTBEAT_S
     slots = SLOT_COUNT / min(len(fleet.members), SLOT_COUNT)
     together = max(round(min(1_000 / costs.report_us, heaviest / REPORT_S) / slots), 1)  # the writer lingers 1 ms
     stored = compute_stored_report_bytes(together)
@@ -360,7 +361,7 @@ def find_first_limits(estate: Estate, row: Mapping[str, Any]) -> dict[str, Any]:
         "worker's processor time": row["idle_cpu_percent"] / 100,
         "fetch sessions": row["sessions"] / _SESSIONS,
         "reports for the placement": row["reports_s"] / FOLLOWED_A_SECOND,
-        "`topology status` in time": row["status_s"] / SILENT_AFTER_S,
+        "`topology status` in time": row["status_s"] / STATUS_S,
         "a killed worker": row["killed_s"] / (_SESSION_S + _STANDING_S),
         "a worker's start": row["standing_s"] / (_SESSION_S + _STANDING_S),
     }

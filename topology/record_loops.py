@@ -5,7 +5,8 @@ source and the target of that flow.
 
 In a topology without duplicates, records of one origin arrive at most once at each topic. So the work grows linearly
 with the topics that they reach. Unless duplicates are allowed, a second path to the same topic is reported and not
-followed. To follow all paths would cost exponential work in a mesh.
+followed. To follow all paths would cost exponential work in a mesh. Cycles behind what was not followed are found by
+`unguarded_returns`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from topology.model import Flow
 from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
 from topology.topic_symbols import TopicSymbol
+from topology.unguarded_returns import UnguardedReturns
 
 _MAX_STEPS = 3_000_000
 # Bound for the total length of all kept paths, in flows. Smaller if there were too many names: then nothing is proven.
@@ -46,6 +48,7 @@ def follow_records(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[Topi
     begun: the origins to follow. loops: clusters where a record can come back.
     """
     steps = passed = 0
+    cut: list[TopicNode] = []
     for birth in begun:
         one = _Birth(graph, lanes, birth, loops)
         bound = _MAX_PASSED if graph.complete else _MAX_PASSED_UNPROVEN
@@ -53,6 +56,22 @@ def follow_records(graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[Topi
         passed += one.passed
         if steps >= _MAX_STEPS or passed >= bound:
             graph.complete = False
+            return
+        if one.cut and birth[0] in loops:
+            cut.append(birth)
+    _find_cycles_behind_duplicates(graph, lanes, cut, loops, _MAX_STEPS - steps)
+
+
+def _find_cycles_behind_duplicates(
+    graph: TopicGraph, lanes: OutgoingFlows, begun: Iterable[TopicNode], loops: frozenset[str], budget: int
+) -> None:
+    told = 0
+    for birth in begun:
+        search = UnguardedReturns(graph, lanes, birth, loops)
+        search.find(budget)  # without a budget left it says that the graph is not complete
+        budget -= search.steps
+        told += search.told
+        if told >= _MAX_TOLD:
             return
 
 
@@ -68,6 +87,7 @@ class _Birth:
         self._arrive(FlowPath((birth,)))
         self.told = 0
         self.passed = 0
+        self.cut = False  # whether a path inside loops was not followed to its end
 
     def follow(self, budget: int, passing: int) -> int:
         """Follows records until about `budget` steps or `passing` flows are used up. Returns the steps taken."""
@@ -82,6 +102,7 @@ class _Birth:
                         stopped.append((copy.route, flow))
                     else:
                         self._step(copy, flow, symbol)
+        self.cut |= bool(self.todo)
         routes = [route for found in self.arrived.values() for route in found if route.flows]
         if routes:
             self.graph.deliveries[self.birth] = routes
@@ -115,6 +136,7 @@ class _Birth:
             self._twice(twin, following)
             if not earlier and not flow.duplicates_allowed:
                 self.arrived[flow.target].append(following)  # it arrives as well, but is not followed further
+                self.cut |= looping
                 return
         else:
             self._arrive(following)

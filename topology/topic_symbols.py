@@ -82,6 +82,16 @@ class TopicSymbol:
             return find_overlap(both).found
         return any(is_satisfied_by(both, name) for name in _shifted(self, other))
 
+    def covers(self, other: TopicSymbol) -> bool:
+        """For two symbols of one birth place: True only if every record of the other has the same name under this one.
+
+        Of two patterns only the constraints are compared, not their names: False may be said where it is so.
+        """
+        if other.birth is not None or self.birth is not None:
+            return other.birth is not None and self.meets(other)
+        same_rename = (self.before, self.after) == (other.before, other.after)
+        return same_rename and self.constraints <= other.constraints
+
     def collides(self, other: TopicSymbol) -> bool:
         """For two symbols of any birth places: whether some name is called the same here."""
         if self.now is not None and other.now is not None:

@@ -15,6 +15,8 @@ Document = dict[str, Any]
 # What producers write; every pattern below has a member here, alone and together with the others it can meet.
 NAMES = (
     *("t1", "t2", "t3", "t11", "x1", "x2", "z1", "t", "q", "orders", "t.t1", "__t1"),
+    *("t.", ".1"),  # of `t?` and `?1`, and also of `*.*`
+    *("a.a", "b.b", "c.c"),  # called the same behind `a.{topic}` and behind `{topic}.a`
     *("a.t1", "b.t1", "c.t2", "a.x1", "a.q", "c.t1", "a.x.t1", "t1.a", "t2.b"),  # as renames make them
     "mutant",  # for faults.py
 )

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 def status(path: Path, watch: bool, form: str) -> int:
     """State, lag and rate of every flow, partition by partition where something is wrong.
 
-    Read from the target clusters alone. A partition of which no worker has told for 15 s is `silent`: nobody serves it.
+    Read from the target clusters alone. A partition whose worker has said nothing for 15 s is `silent`: nobody
+    serves it.
     """
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Iterator
 
 from cutover.actions import ClusterSide, GiveRights, JsonObject, ReadRights, RecallDeeds, ReportMessage, TakeRights
 from cutover.errors import Refused
-from cutover.failover.loss import render_utc_instant
 from cutover.journal.hash_chain import JournalChain, JournalEntry
 from cutover.observations import ObservedRights, RecalledDeeds
 from cutover.polling import ActionGenerator, perform_action
 from cutover.run_context import RunContext
+from cutover.utc_instant import render_utc_instant
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
 from topology.acl_translation import is_acl_about, render_acl
 from topology.inventory import InventoryAcl

@@ -12,7 +12,7 @@ import http.client
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import environ as process_environment
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ _PAGE_S: Final = 2.0
 _LARGEST: Final = 4 << 20  # bytes of the page
 _NAMED: Final = 5  # applications that a message names
 _NAME: Final = 80  # characters of such a name: whoever may use the cluster chooses it
+_LEAST_MEMORY_MB: Final = 450  # what an executor must have by its own count (Spark's UnifiedMemoryManager)
 _EVERY_S: Final = 2.0  # between two looks at the page
 
 
@@ -67,11 +68,12 @@ class ClusterWorker:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCores:
-    """What a master has given to whom. workers: those that are alive."""
+    """What a master has given to whom. workers: those that are alive. page: the address that said it, where one did."""
 
     master: str
     workers: tuple[ClusterWorker, ...]
     applications: tuple[ClusterApplication, ...]
+    page: str = ""
 
     @property
     def total(self) -> int:
@@ -188,6 +190,19 @@ def describe_core_wait(cores: ClusterCores, app_id: str = "", memory_mb: int = 0
     )
 
 
+def describe_executor_start(cores: ClusterCores, app_id: str) -> str:
+    """What an application waits for that has cores and runs nothing: its executors start, or end at once.
+
+    A master starts an executor that ends again and again, for ever, and tells the application nothing. Its page does.
+    """
+    listed = f"{cores.page}/app/?appId={app_id}" if cores.page else "the master's web page"
+    return (
+        f"The application has its cores; Java or Python of its executors has not started yet, or ends again at once. "
+        f"What to do: if {listed} lists executors that EXITED, read the stderr of one there. The usual cause is "
+        f"spark.executor.memory: Java counts less than it was given, and Spark wants {_LEAST_MEMORY_MB} MiB"
+    )
+
+
 def has_room(cores: ClusterCores, memory_mb: int) -> bool:
     """Whether an executor with one core and so much memory (MiB) finds room at once."""
     return any(each.cores_free and each.memory_free >= memory_mb for each in cores.workers)
@@ -279,7 +294,7 @@ def read_cluster_cores(master: str, environ: Mapping[str, str] = process_environ
         found = parse_master_state(_fetch(page))
         # Port 8080 is in wide use: what answers there has to be the master that was meant.
         if found is not None and (own or urlsplit(found.master).port in ports):
-            return found
+            return replace(found, page=page.rstrip("/"))
     return None
 
 

@@ -12,6 +12,7 @@ from spark.cluster_cores import (
     WAITING_PREFIX,
     ClusterCores,
     describe_core_wait,
+    describe_executor_start,
     has_room,
     read_cluster_cores,
 )
@@ -25,7 +26,6 @@ _AGAIN_S = 120.0
 _START_AGAIN = "Its master was restarted, or answered too late; end this application and start it again"
 _WAITING = WAITING_PREFIX + "it has begun none of {tasks} tasks in {seconds:.0f} s. "
 _UNKNOWN = "Is the cluster full, or has no worker what spark.executor.memory and spark.executor.cores ask for?"
-_STARTING = "The application has its cores; Java or Python of its executors has not started yet"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def warn_while_waiting(
         while not ended.wait(look_s):
             passed += look_s
             try:
-                tasks = _count_not_begun(context)
+                tasks, runs = _count_not_begun(context)
                 if not tasks:
                     waited.end(passed)
                     continue
@@ -61,7 +61,7 @@ def warn_while_waiting(
                 cores = read_cores() if read_cores is not None else read_cluster_cores(str(context.master))
             except (Py4JError, OSError):  # Java is gone, which the job itself tells
                 return
-            waited.look(passed, tasks, cores, app_id)
+            waited.look(passed, tasks, cores, app_id, runs=runs)
 
     thread = threading.Thread(target=watch, name="cores", daemon=True)
     thread.start()
@@ -80,12 +80,13 @@ class _Waiting:
         self._since: float | None = None
         self._due: float | None = None  # when it is said again; None before it was said
 
-    def look(self, now: float, tasks: int, cores: ClusterCores | None, app_id: str) -> None:
-        """No task has begun. now: seconds on any clock."""
+    def look(self, now: float, tasks: int, cores: ClusterCores | None, app_id: str, *, runs: bool = False) -> None:
+        """No task of a job has begun. now: seconds on any clock. runs: whether a task of another job runs."""
         self._since = now if self._since is None else self._since
         waited = now - self._since
         own = None if cores is None else cores.find(app_id)
-        is_full = cores is not None and own is not None and not has_room(cores, own.memory_mb)
+        is_starting = own is not None and own.cores > 0 and not runs  # the cores that it has do nothing yet
+        is_full = cores is not None and own is not None and not is_starting and not has_room(cores, own.memory_mb)
         is_starving = is_full and own is not None and own.cores == 0
         if (self._due is None and not is_starving and waited < self._patient_s) or (self._due or 0.0) > now:
             return
@@ -95,7 +96,7 @@ class _Waiting:
         elif cores is not None and own is None:
             self._say(f"{WAITING_PREFIX}{cores.master} does not know this application ({app_id}). {_START_AGAIN}")
         else:
-            why = _STARTING if own is not None and own.cores else _UNKNOWN
+            why = describe_executor_start(cores, app_id) if cores is not None and is_starting else _UNKNOWN
             self._say(_WAITING.format(tasks=tasks, seconds=waited) + why)
 
     def end(self, now: float) -> None:
@@ -105,11 +106,10 @@ class _Waiting:
         self._since = self._due = None
 
 
-def _count_not_begun(context: SparkContext) -> int:
-    """Number of tasks of a stage of which none has begun."""
+def _count_not_begun(context: SparkContext) -> tuple[int, bool]:
+    """Number of tasks of a stage of which none has begun, and whether a task of another stage runs."""
     tracker = context.statusTracker()
-    for number in tracker.getActiveStageIds():
-        stage = tracker.getStageInfo(number)
-        if stage is not None and not stage.numActiveTasks + stage.numCompletedTasks + stage.numFailedTasks:
-            return stage.numTasks
-    return 0
+    found = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    stages = [each for each in found if each is not None]
+    waiting = (e for e in stages if not e.numActiveTasks + e.numCompletedTasks + e.numFailedTasks)
+    return next((each.numTasks for each in waiting), 0), any(each.numActiveTasks for each in stages)

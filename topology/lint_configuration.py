@@ -25,11 +25,12 @@ from typing import Any
 from topology.errors import UnreadableTopology
 from topology.finding import LintFinding, Problem, Severity
 from topology.language import scalars
-from topology.loader import LINT_CONFIGURATION_FILE, read_topology_text
+from topology.loader import read_topology_text
 from topology.model import CheckedValue
 from topology.problem_collector import ProblemCollector
 from topology.rule import PROFILES, Profile, Rule
 from topology.spelling import suggest_word
+from topology.topology_files import LINT_CONFIGURATION_FILE
 from topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
 from topology.yaml_tree import parse_yaml
 

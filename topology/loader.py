@@ -21,10 +21,9 @@ from topology.model import CheckedValue, Topology
 from topology.problem_collector import ProblemCollector
 from topology.resolver import resolve_topology
 from topology.text_escaping import escape_controls, shorten_and_escape
+from topology.topology_files import list_topology_files
 from topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
 
-TOPOLOGY_SUFFIXES = (".yaml", ".yml")
-LINT_CONFIGURATION_FILE = "topology.lint.yaml"
 _MAX_TOGETHER = 4 * MAX_FILE_BYTES
 STDIN_PATH = Path("-")
 # one of our sections at the start of a line
@@ -61,22 +60,6 @@ class LoadedTopology:
     topology: Topology | None
     problems: tuple[Problem, ...]
     nodes: tuple[YamlNode, ...] = field(default=(), repr=False)
-
-
-def list_topology_files(path: Path) -> tuple[Path, ...]:
-    """The path itself, or the YAML files directly in a directory, sorted. Raises UnreadableTopology."""
-    if path.is_dir():
-        found = tuple(
-            sorted(
-                each
-                for each in path.iterdir()
-                if each.suffix in TOPOLOGY_SUFFIXES and each.name != LINT_CONFIGURATION_FILE and each.is_file()
-            )
-        )
-        if not found:
-            raise _unreadable(path, "a directory without topology files (*.yaml); name one, or a file")
-        return found
-    return (path,)
 
 
 def load_topology(path: Path) -> LoadedTopology:

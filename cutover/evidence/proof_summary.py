@@ -1,13 +1,18 @@
-"""A proof's `summary.json` as an observation."""
+"""A proof's `summary.json` as an observation.
+
+DAG files read the constants at every parse, so that nothing more is imported.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from clusters.private_files import read_private_file
-from cutover.observations import ProofOutcome
+
+if TYPE_CHECKING:
+    from cutover.observations import ProofOutcome
 
 PROOF_COUNTS = (
     "proven",
@@ -27,6 +32,8 @@ PROVEN_VERDICTS: Final = ("proven", "repeated")
 
 def read_proof_summary(path: Path, plan_hash: str | None = None) -> ProofOutcome:
     """A summary that is missing, unreadable or of another plan: verdict `error`, never `proven`."""
+    from cutover.observations import ProofOutcome
+
     try:
         value = json.loads(read_private_file(path))
         if plan_hash is not None and value.get("plan_hash", plan_hash) != plan_hash:
@@ -54,4 +61,6 @@ def _count(value: object) -> int:
 
 def build_failed_proof(message: str) -> ProofOutcome:
     """A proof that came to no verdict."""
+    from cutover.observations import ProofOutcome
+
     return ProofOutcome(at_ms=0, verdict="error", unproven=-1, message=message)

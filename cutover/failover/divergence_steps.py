@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from cutover.actions import FindDivergence, JsonObject, ReadCluster, ReadGroup, ReportMessage
 from cutover.errors import Refused
-from cutover.failover.loss import render_utc_instant
 from cutover.observations import DivergentRange, ObservedCluster, ObservedDivergence, ObservedGroup
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext
+from cutover.utc_instant import render_utc_instant
 
 _SHOWN: Final = 10
 

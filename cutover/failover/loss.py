@@ -6,13 +6,13 @@ after the source was last seen is in no number here; only its time is known. Bot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import JsonObject
 from cutover.observations import LastSeenPartition
+from cutover.utc_instant import render_utc_instant
 from replicator.ledger.offset_translation import CopiedPartition
 
 
@@ -147,8 +147,3 @@ def build_failover_loss(
         copied = held.position if held is not None and held.map.runs else 0
         found.append(PartitionLoss(place, copied, sights.get(place)))
     return FailoverLoss(wall_ms, tuple(found))
-
-
-def render_utc_instant(wall_ms: int) -> str:
-    """`2026-11-22 02:10:11.250 UTC`"""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall_ms / 1000)) + f".{wall_ms % 1000:03d} UTC"

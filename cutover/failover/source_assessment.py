@@ -29,7 +29,6 @@ from cutover.actions import (
 from cutover.application_steps import assess_application
 from cutover.errors import Refused
 from cutover.failover.group_placement import plan_group_placement
-from cutover.failover.loss import render_utc_instant
 from cutover.failover.loss_steps import EQUAL_LOOKS_IN_A_ROW
 from cutover.hooks.hook_steps import check_hooks
 from cutover.observations import (
@@ -42,6 +41,7 @@ from cutover.observations import (
 )
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, read_target_logs
+from cutover.utc_instant import render_utc_instant
 
 DOES_NOT_ANSWER: Final = "does not answer"  # how the state of an application begins that preflight could not read
 

@@ -1,7 +1,8 @@
 """The DAGs of operations beside runs: `inspect__`, `operate__`, `decide__`, `drill__` and `abandon__<name>`.
 
 They are divided by who may do what, because Airflow's rights are per DAG (decision 0090). One file of DAGs has all:
-each file costs Airflow a process whenever it is parsed.
+each file costs Airflow a process whenever it is parsed. A DAG gets its params behind its tasks: each of
+them would copy the params.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ def build_inspect_dag(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         tags=[*file.tags, "inspect"],
         doc_md=file.told(INSPECT_DOC.format(name=file.name)),
-        params=build_inspect_params(file.require_plan()),
     ) as dag:
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path))
         compiled >> InspectOperator(task_id="inspect", plan="{{ ti.xcom_pull('compile') }}")
+    dag.params.update(build_inspect_params(file.require_plan()))
     return dag
 
 
@@ -82,9 +83,8 @@ def build_operate_dag(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         tags=[*file.tags, "operate"],
         doc_md=file.told(OPERATE_DOC.format(name=file.name)),
-        params=build_operate_params(file.require_plan()),
     )
-    return add_operation_tasks(dag, file, family="operation")
+    return add_operation_tasks(dag, file, build_operate_params(file.require_plan()), family="operation")
 
 
 def build_decide_dag(file: TopologyFile) -> DAG:
@@ -96,9 +96,10 @@ def build_decide_dag(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         tags=[*file.tags, "decide"],
         doc_md=file.told(DECIDE_DOC.format(name=file.name)),
-        params=build_decide_params(file.require_plan()),
     )
-    return add_operation_tasks(dag, file, family="operation", always_asks=True)
+    return add_operation_tasks(
+        dag, file, build_decide_params(file.require_plan()), family="operation", always_asks=True
+    )
 
 
 def build_drill_dag(file: TopologyFile) -> DAG:
@@ -112,7 +113,6 @@ def build_drill_dag(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         tags=[*file.tags, "drill"],
         doc_md=file.told(DRILL_DOC.format(name=file.name)),
-        params=build_drill_params([wave.name for wave in order_waves(migration)]),
     ) as dag:
         frozen = "{{ ti.xcom_pull('compile') }}"
         compiled = FreezePlanOperator(task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}")
@@ -121,6 +121,7 @@ def build_drill_dag(file: TopologyFile) -> DAG:
         asked = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
         drill = DrillOperator(task_id="drill", plan=frozen, answer="approve", approval=approval)
         compiled >> shown >> asked >> drill
+    dag.params.update(build_drill_params([wave.name for wave in order_waves(migration)]))
     return dag
 
 
@@ -134,9 +135,8 @@ def build_abandon_dag(file: TopologyFile) -> DAG:
         render_template_as_native_obj=True,
         tags=[*file.tags, "abandon"],
         doc_md=file.told(ABANDON_DOC.format(name=file.name)),
-        params=build_abandon_params(),
     )
-    return add_operation_tasks(dag, file, family="abandon", always_asks=True)
+    return add_operation_tasks(dag, file, build_abandon_params(), family="abandon", always_asks=True)
 
 
 def has_plan(file: TopologyFile) -> bool:

@@ -75,8 +75,8 @@ def freeze_plan(path: Path) -> FrozenPlan:
     Raises topology.errors.InvalidTopology or UnreadableTopology.
     """
     from topology import compile_path
-    from topology.loader import list_topology_files
     from topology.plan import encode_plan
+    from topology.topology_files import list_topology_files
 
     plan = compile_path(path)
     frozen = FrozenPlan(plan.hash, _plan_folder(plan.hash))

@@ -30,6 +30,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from clusters.private_files import make_folder, replace_file
 from plugins.watershed.state_folder import locate_state_folder
 from topology.text_escaping import escape_control_lines, escape_controls
+from topology.topology_files import TOPOLOGY_SUFFIXES, is_topology_file_name, list_topology_files
 
 if TYPE_CHECKING:
     from topology.migration_waves import PlanMigration
@@ -150,17 +151,12 @@ def _stem(path: Path) -> str:
 
 def _topologies(folder: Path) -> Iterator[Path]:
     """Files, and folders with files."""
-    from topology.loader import LINT_CONFIGURATION_FILE, TOPOLOGY_SUFFIXES
-
     for path in folder.iterdir():
-        is_file = path.suffix in TOPOLOGY_SUFFIXES and path.name != LINT_CONFIGURATION_FILE
-        if is_file or _has_parts(path):
+        if is_topology_file_name(path) or _has_parts(path):
             yield path
 
 
 def _has_parts(path: Path) -> bool:
-    from topology.loader import TOPOLOGY_SUFFIXES
-
     try:
         return path.is_dir() and any(each.suffix in TOPOLOGY_SUFFIXES for each in path.iterdir())
     except OSError:
@@ -173,8 +169,6 @@ def _content(path: Path) -> bytes:
         if not path.is_file():  # a pipe would be waited for, for ever
             raise OSError(f"{path} is neither a file nor a folder that can be read; remove it")
         return path.read_bytes()
-    from topology.loader import list_topology_files
-
     return b"".join(b"%s\0%s\0" % (each.name.encode(), each.read_bytes()) for each in list_topology_files(path))
 
 

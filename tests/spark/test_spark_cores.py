@@ -59,12 +59,12 @@ def test_a_job_of_which_no_task_begins_says_so_until_one_does() -> None:
     assert len(said) >= 2
 
 
-def wait(*looks: tuple[float, ClusterCores | None]) -> list[str]:
-    """What is said at these moments. A look without cores: nothing is known of the cluster."""
+def wait(*looks: tuple[float, ClusterCores | None], runs: bool = False) -> list[str]:
+    """What is said at these moments. A look without cores: nothing is known of the cluster. runs: another job does."""
     said: list[str] = []
     waiting = _Waiting(said.append, 20.0, 120.0)
     for now, cores in looks:
-        waiting.look(now, 4, cores, "app-2")
+        waiting.look(now, 4, cores, "app-2", runs=runs)
     waiting.end(looks[-1][0] + 1)
     return said
 
@@ -76,8 +76,16 @@ def test_a_master_that_gives_us_no_core_is_told_at_once_and_again_after_two_minu
 
 
 def test_a_worker_more_than_there_are_cores_is_told_with_the_holders() -> None:
-    [said, _] = wait((2.0, master(held=1)), (22.0, master(held=1)))
+    [said, _] = wait((2.0, master(held=1)), (22.0, master(held=1)), runs=True)
     assert "watershed-replicate-a holds 1. It begins as soon as one is free" in said
+
+
+def test_cores_on_which_nothing_runs_are_not_waited_for() -> None:
+    """Executors that start and end for ever: the master says that the application has its core."""
+    ours = replace(master(held=1), page="http://m:8080")
+    [said, _] = wait((2.0, ours), (22.0, ours))
+    assert said.startswith("waiting for Spark: it has begun none of 4 tasks in 20 s. The application has its cores")
+    assert "http://m:8080/app/?appId=app-2 lists executors that EXITED" in said
 
 
 def test_executors_that_start_and_masters_that_say_nothing_get_time() -> None:

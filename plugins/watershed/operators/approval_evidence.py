@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutover.failover.loss import render_utc_instant
+from cutover.utc_instant import render_utc_instant
 
 if TYPE_CHECKING:
     from cutover.actions import AskApproval, JsonObject

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
 
 from plugins.watershed.operators.approval_evidence import escape_markdown
@@ -29,7 +29,9 @@ _MOST_NOTES, _MOST_LETTERS_OF_NOTE = 100, 1_000
 AUTO, MANUAL = "auto", "manual"
 
 
-def add_operation_tasks(dag: DAG, file: TopologyFile, *, family: str, always_asks: bool = False) -> DAG:
+def add_operation_tasks(
+    dag: DAG, file: TopologyFile, params: Mapping[str, Param], *, family: str, always_asks: bool = False
+) -> DAG:
     """Fills a DAG with the tasks of an operation. family: whose params they are, `operation` or `abandon`. always_asks:
     the DAG has no param `approval`."""
     with dag:
@@ -41,6 +43,7 @@ def add_operation_tasks(dag: DAG, file: TopologyFile, *, family: str, always_ask
         asked = ApproveOperationOperator(task_id="approve", evidence="show", approval=approval)
         done = CarryOutOperator(task_id="carry_out", evidence="show", answer="approve", approval=approval, **told)
         compiled >> shown >> asked >> done
+    dag.params.update(params)  # not before: every task would copy them
     return dag
 
 

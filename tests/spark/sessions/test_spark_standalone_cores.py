@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from cli.spark_waits import SparkWaitReader
 from lab.spark_standalone import SparkStandalone
 from spark.cluster_cores import ClusterCores, read_cluster_cores
 from tests.replicator.real import assert_exact_copy, wait_copied
-from tests.spark.standalone import PARTITIONS, Application, Scene, Supervised, build_cluster, until
+from tests.spark.standalone import PARTITIONS, Application, Scene, Supervised, build_cluster, runs, until
 from topology import compile_path
 
 if TYPE_CHECKING:
@@ -34,16 +35,24 @@ class Verify(Application):
     def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
         self.began = time.monotonic()
         words = ["-m", "cli.main", "verify", str(scene.path), "--out", str(directory.with_suffix(".proof"))]
-        super().__init__(directory, cluster, words, {"spark.executor.memory": "450m"})
+        super().__init__(directory, cluster, words, {})
 
     def proves(self) -> bool:
-        assert self.process.wait(600) == 0, self.said()[-3000:]
+        assert self.process.wait(300) == 0, self.said()[-3000:]
         print(f"proven after {time.monotonic() - self.began:.1f} s")
         return "proven" in self.said()
 
     def wait_said(self, text: str) -> None:
-        self.until(lambda: text in self.said(), 600)
+        self.until(lambda: text in self.said(), 300)
         print(f"{text!r} after {time.monotonic() - self.began:.1f} s")
+
+    def end(self) -> None:
+        """Also the application that it started."""
+        family = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        super().end()
+        for each in family:
+            if runs(each.pid):
+                each.kill()
 
 
 def held(cluster: SparkStandalone) -> dict[str, int]:
@@ -64,6 +73,7 @@ def test_two_fleets_and_a_proof_share_two_cores(
         scenes[-1].apply()
     first, second = scenes
     fleets = [Supervised(first, cluster, tmp_path / "first")]
+    proofs: list[Verify] = []
     try:
         fleets[0].wait_size(1)
         assert list(held(cluster).values()) == [1]
@@ -76,9 +86,9 @@ def test_two_fleets_and_a_proof_share_two_cores(
         for scene in scenes:
             wait_copied(scene.settings, compile_path(scene.path), scene.name, PARTITIONS)
         assert sum(held(cluster).values()) == 1
-        proof = Verify(second, cluster, tmp_path / "proof")
-        assert proof.proves()
-        assert "waiting for Spark" not in proof.said()
+        proofs.append(Verify(second, cluster, tmp_path / "proof"))
+        assert proofs[0].proves()
+        assert "waiting for Spark" not in proofs[0].said()
 
         # A fleet that may take all: the proof says at once who holds the cores, and begins when one is given back.
         fleets[1].order(second, "stop")
@@ -89,12 +99,14 @@ def test_two_fleets_and_a_proof_share_two_cores(
         fleets[1].order(second, "start")
         fleets[1].wait_size(1)
         until(lambda: list(held(cluster).values()) == [1, 1])
-        proof = Verify(first, cluster, tmp_path / "starving")
+        proofs.append(proof := Verify(first, cluster, tmp_path / "starving"))
         proof.wait_said("waiting for Spark: 0 of 2 cores free")
         for scene in scenes:
             assert f"watershed-replicate-{scene.name}-cloud holds 1" in proof.said()
         assert "give the cluster 3 cores" in proof.said()
         assert SparkWaitReader(tmp_path / "starving.proof" / "spark.log").read_new()
+        # It says so before its session, and again when its first job waits; only the latter says that Spark has begun.
+        proof.until(lambda: proof.said().count("waiting for Spark: 0 of 2 cores free") == 2, 120)
         fleets[1].order(second, "stop")
         proof.wait_said("Spark has begun: after")
         assert proof.proves()
@@ -102,8 +114,8 @@ def test_two_fleets_and_a_proof_share_two_cores(
             copied = assert_exact_copy(scene.settings, compile_path(scene.path), scene.name, PARTITIONS)
             assert copied == scene.written
     finally:
-        for fleet in fleets:
-            fleet.end()
+        for each in (*proofs, *fleets):
+            each.end()
 
 
 def test_the_fleet_of_a_full_cluster_that_is_started_by_hand_is_refused(

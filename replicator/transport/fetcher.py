@@ -46,7 +46,8 @@ _PARTITION_BUFFER: Final = 8 << 20
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
-_COMING_S: Final = 0.02  # a live thread's, while partitions may come to it: what is new in one would wait out the poll
+# A live thread's, while partitions may come to it, or have room again: what is new in one would wait out the poll.
+_COMING_S: Final = 0.01
 # A Fetch that brings something is answered at once, however long it may wait. The broker goes through all partitions of
 # the session for each, so one that brings nothing may wait the longer the more there are.
 _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
@@ -113,7 +114,7 @@ class Fetcher(BrokerConnectionThread):
         wait_s = max(_LONG_POLL_S, min(len(self._asked) * _WAIT_A_PARTITION_S, _LONGEST_POLL_S))
         if self._left_out:
             wait_s = min(_LONG_POLL_S, early)
-        if self.kind == "live" and self._may_come():
+        if self.kind == "live" and (self._may_come() or any(map(_waits_for_room, self._left_out.values()))):
             wait_s = min(wait_s, _COMING_S)
         self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), wait_s)
 
@@ -271,6 +272,11 @@ class Fetcher(BrokerConnectionThread):
         self._take_news()
         for active in self._served.values():
             active.copy.stop(Reinspect(reason))
+
+
+def _waits_for_room(active: ActiveCopy) -> bool:
+    """Whether a partition that is left out comes back as soon as the target has answered."""
+    return active.copy.trouble is None and active.rate.quota is None
 
 
 def _can_fetch(active: ActiveCopy) -> bool:

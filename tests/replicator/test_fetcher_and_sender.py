@@ -186,7 +186,19 @@ def test_a_live_partition_is_taken_up_soon_where_others_catch_up(monkeypatch: py
     scene = OneCopy(monkeypatch, Waits)
     monkeypatch.setattr(scene.fetcher, "_may_come", lambda: True)
     scene.fetcher._round()
-    assert scene.wire.waits == [20]
+    assert scene.wire.waits == [10]
+
+
+def test_a_live_partition_that_waits_for_room_does_not_wait_out_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = OneCopy(monkeypatch, Waits)
+    full = active_copy_of(source_id=scene.cluster.create_topic("full", 1).topic_id)
+    for at in range(MAX_BATCHES_IN_FLIGHT):
+        _deliver_or_stop(full, answer(at + 1, data(at)))
+    scene.fetcher.put(full)
+    scene.fetcher._round()
+    full.copy.halt("changed")
+    scene.fetcher._round()
+    assert scene.wire.waits == [10, 100]
 
 
 def test_a_round_costs_nothing_for_those_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

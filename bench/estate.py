@@ -45,9 +45,9 @@ _ROUND_TRIP_S = float(os.environ.get("BENCH_ROUND_TRIP_MS", "1")) / 1000
 _A_TOPIC = 10  # partitions
 _REPLICAS = 3
 
-# Measured with clusters: `make bench-scale`, docs/benchmarks.md, a worker with 104 and with 1,004 partitions.
-_WORKER_MIB, _MIB_A_PARTITION = 72.0, 12.0 / 900
-_IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.016, 0.051 / 900  # cores
+# Measured with clusters: `make bench-scale`, docs/benchmarks.md, a worker with 104 and with 5,004 partitions.
+_WORKER_MIB, _MIB_A_PARTITION = 73.0, 63.0 / 4_900
+_IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.015, 0.028 / 4_900  # cores
 
 # Known of our code (the names say where).
 REPORT_S: Final = UNCHANGED_S * 1.5  # partition_task: between once and twice that time

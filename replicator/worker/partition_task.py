@@ -21,8 +21,8 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # repeats and seconds, until a suspicious answer becomes a halt
 # A partition that does nothing is reported again so often, or at most _SPREAD_S later, not all at once. That somebody
 # is there says the worker's heartbeat (clusters.worker_heartbeats).
-UNCHANGED_S = 60.0
-_SPREAD_S = 60.0
+UNCHANGED_S = 300.0
+_SPREAD_S = 300.0
 _NEAR = 5_000  # a copy that is at most this many offsets behind the source's end counts as running
 
 

@@ -421,13 +421,13 @@ def test_where_a_flow_was_told_to_begin_counts_before_its_start():
     assert FlowRecord.from_json(older).begins == {}, "written by an older version"
 
 
-def test_reports_are_worth_writing_when_they_say_something_new_or_a_minute_has_passed():
+def test_reports_are_worth_writing_when_they_say_something_new_or_five_minutes_have_passed():
     last = PartitionStatus("f", "t", "t", 0, "running", rate_bytes=0.0, event_age_ms=10, at_ms=1_000)
     assert needs_report(last, None)
     assert not needs_report(replace(last, at_ms=2_000, event_age_ms=1_010), last)
     assert needs_report(replace(last, at_ms=2_000, target_end=5), last)
     assert not needs_report(replace(last, at_ms=2_000, lag_ms=1_000, source_seen_ms=2_000), last)
-    assert needs_report(replace(last, at_ms=61_000), last)
+    assert needs_report(replace(last, at_ms=301_000), last)
 
 
 def test_a_copy_goes_on_when_only_what_is_discovered_has_changed():

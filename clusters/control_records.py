@@ -65,21 +65,34 @@ def read_control_log(
     invalid: yield records that are not valid too, with the reason in `why`; without it they are logged and left out.
     Raises `TopicMissing`, `Unreachable`.
     """
+    isolation: ReadIsolation = "read_uncommitted" if whole else "read_committed"
+    todo = _find_ranges(settings, topic, partitions, from_offset, isolation, timeout)
+    records = map(decode_control_record, read_messages(settings, topic, todo, timeout))
+    return records if invalid else _valid(settings, topic, records)
+
+
+def _find_ranges(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None,
+    from_offset: int | Mapping[int, int] | None,
+    isolation: ReadIsolation,
+    timeout: float,
+) -> dict[int, tuple[int, int]]:
+    """What is there to be read: partition → (first offset, end offset). Raises `TopicMissing`, `Unreachable`."""
     with Admin(settings, timeout=timeout) as admin:
         if partitions is None:
             found = admin.topic(topic)
             if found is None:
                 raise _not_there(settings, topic)
             partitions = range(found.partitions)
-        isolation: ReadIsolation = "read_uncommitted" if whole else "read_committed"
         ranges = admin.offsets((TopicPartition(topic, number) for number in partitions), isolation)
-    todo: dict[int, tuple[int, int]] = {}  # partition -> from, to
+    todo: dict[int, tuple[int, int]] = {}
     for (_, number), span in ranges.items():
         wanted = from_offset.get(number, 0) if isinstance(from_offset, Mapping) else from_offset or 0
         if max(span.start, wanted) < span.end:
             todo[number] = (max(span.start, wanted), span.end)
-    records = map(decode_control_record, read_messages(settings, topic, todo, timeout))
-    return records if invalid else _valid(settings, topic, records)
+    return todo
 
 
 def _valid(settings: ConnectionSettings, topic: str, records: Iterable[ControlRecord]) -> Iterator[ControlRecord]:
@@ -97,14 +110,18 @@ def read_latest_values(
     *,
     timeout: float = 15.0,
 ) -> dict[str, ControlValue]:
-    """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent."""
-    view: dict[str, ControlValue] = {}
-    for record in read_control_log(settings, topic, partitions, timeout=timeout):
-        if record.value is None:
-            view.pop(record.key, None)
-        else:
-            view[record.key] = record.value
-    return view
+    """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent.
+
+    Only the newest record of a key is decoded: before compaction a topic holds many times as many. Where one of these is
+    not valid, all are read again, for the key's earlier value still counts.
+    """
+    todo = _find_ranges(settings, topic, partitions, None, "read_committed", timeout)
+    newest = {message.key(): message for message in read_messages(settings, topic, todo, timeout)}
+    records = [decode_control_record(message) for message in newest.values()]
+    if any(record.why for record in records):
+        records = list(read_control_log(settings, topic, partitions, timeout=timeout))
+    latest = {record.key: record for record in records}
+    return {key: record.value for key, record in latest.items() if record.value is not None}
 
 
 def read_latest_records(

@@ -112,8 +112,8 @@ def read_latest_values(
 ) -> dict[str, ControlValue]:
     """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent.
 
-    Only the newest record of a key is decoded: before compaction a topic holds many times as many. Where one of these is
-    not valid, all are read again, for the key's earlier value still counts.
+    Only the newest record of a key is decoded: before compaction a topic holds many times as many. Where one of these
+    is not valid, all are read again, for the key's earlier value still counts.
     """
     todo = _find_ranges(settings, topic, partitions, None, "read_committed", timeout)
     newest = {message.key(): message for message in read_messages(settings, topic, todo, timeout)}

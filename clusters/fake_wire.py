@@ -217,6 +217,12 @@ class FakeWire:
         except TopicMissing:
             return UNKNOWN_TOPIC_OR_PARTITION, []
 
+    def describe_producers_of(
+        self, partitions: tuple[tuple[str, int], ...]
+    ) -> dict[tuple[str, int], tuple[int, list[ProducerState]]]:
+        """As `describe_producers`, by (topic, partition)."""
+        return {(topic, partition): self.describe_producers(topic, partition) for topic, partition in partitions}
+
     def issue_producer_id(self) -> int:
         """Returns a producer id that nobody had before."""
         self._check()

@@ -353,9 +353,15 @@ class Connection(AlignmentRequests):
 
     def describe_producers(self, topic: str, partition: int) -> tuple[int, list[ProducerState]]:
         """Waits 10 s at most. Raises ProtocolError for an answer without the partition."""
-        values = metadata_requests.build_producers_values(topic, partition)
+        return self.describe_producers_of(((topic, partition),))[topic, partition]
+
+    def describe_producers_of(
+        self, partitions: tuple[tuple[str, int], ...]
+    ) -> dict[tuple[str, int], tuple[int, list[ProducerState]]]:
+        """As `describe_producers`, of many partitions in one request, by (topic, partition)."""
+        values = metadata_requests.build_producers_values(partitions)
         answer = self.ask(Api.DESCRIBE_PRODUCERS, patience_s=_QUESTION_S, **values)
-        return metadata_requests.build_producer_states(answer)
+        return metadata_requests.build_producer_states(answer, partitions)
 
     def issue_producer_id(self) -> int:
         """A fresh producer id. Waits while the coordinator loads: its answer then carries -1, which would write

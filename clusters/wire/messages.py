@@ -188,6 +188,12 @@ class Wire(Protocol):
         """(error code, states) of one partition. Ask the leader: followers answer too, with older data."""
         ...
 
+    def describe_producers_of(
+        self, partitions: tuple[tuple[str, int], ...]
+    ) -> dict[tuple[str, int], tuple[int, list[ProducerState]]]:
+        """(topic, partition) → (error code, states), by one request."""
+        ...
+
     def issue_producer_id(self) -> int:
         """A fresh producer id without a transactional id. Raises ProtocolError rather than return -1."""
         ...

@@ -115,18 +115,31 @@ def build_offset_answers(answer: Any, asked: Iterable[tuple[str, int]]) -> list[
     return found
 
 
-def build_producers_values(topic: str, partition: int) -> dict[str, Any]:
-    """DescribeProducers of one partition (KIP-664)."""
-    return {"topics": ({"name": topic, "partition_indexes": (partition,)},)}
+def build_producers_values(partitions: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    """DescribeProducers of these (topic, partition) (KIP-664)."""
+    by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        by_topic[topic].append(partition)
+    return {"topics": tuple({"name": name, "partition_indexes": tuple(parts)} for name, parts in by_topic.items())}
 
 
-def build_producer_states(answer: Any) -> tuple[int, list[ProducerState]]:
-    """Returns (error code, states). Raises ProtocolError for an answer without a partition."""
-    found = [part for topic in answer.topics for part in topic.partitions]
-    if not found:
-        raise ProtocolError("an answer to DescribeProducers leaves out the partition that was asked for")
-    part = found[0]
-    return int(part.error_code), [
+def build_producer_states(
+    answer: Any, partitions: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, list[ProducerState]]]:
+    """(topic, partition) → (error code, states). Raises ProtocolError for an answer without one of them."""
+    found = {
+        (str(topic.name), int(part.partition_index)): (int(part.error_code), _build_states(part))
+        for topic in answer.topics
+        for part in topic.partitions
+    }
+    for topic, partition in partitions:
+        if (topic, partition) not in found:
+            raise ProtocolError(f"an answer to DescribeProducers leaves out {topic}-{partition}, which was asked for")
+    return found
+
+
+def _build_states(part: Any) -> list[ProducerState]:
+    return [
         ProducerState(
             int(state.producer_id),
             int(state.producer_epoch),

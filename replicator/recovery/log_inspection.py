@@ -6,7 +6,7 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,6 +33,9 @@ from replicator.recovery.recovery_point import LogInspection
 from replicator.recovery.settled_log_ends import SettledLogEnds
 
 _SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
+_DESCRIBED_TOGETHER = 200  # partitions whose producers one request asks for; each may have thousands
+_TAILS_TOGETHER = 64  # partitions whose last batch one Fetch asks for
+_SMALL_TAIL = 64 << 10  # bytes of a last batch that may come with others: 4 MiB an answer
 
 
 class BrokerAddress(NamedTuple):
@@ -77,22 +80,53 @@ def inspect_logs(
     at_source = read_leader_logs(source, [(key.topic, key.partition) for key in wanted], READ_COMMITTED)
     at_target = read_leader_logs(target, [(key.target_topic, key.partition) for key in wanted], READ_UNCOMMITTED)
     found: dict[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError] = {}
+    led: dict[BrokerAddress, dict[PartitionKey, tuple[LeaderLog, LeaderLog]]] = defaultdict(dict)
+    for key in wanted:
+        here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
+        if isinstance(here, ClusterError):
+            found[key] = here
+        elif isinstance(there, ClusterError):
+            found[key] = there
+        else:
+            led[there.leader][key] = here, there
     with BrokerPool(partial(open_connection, target)) as pool:
-        for key in wanted:
-            here, there = at_source[key.topic, key.partition], at_target[key.target_topic, key.partition]
-            if isinstance(here, ClusterError):
-                found[key] = here
-            elif isinstance(there, ClusterError):
-                found[key] = there
-            else:
-                connection = pool.get(there.leader)
-                last = _newest if key in aligned else _tail
-                seen = _seen(key, here, there, connection, producer_id, expiration_ms, stillness, last)
+        for leader, logs in led.items():
+            at_leader = {key: there for key, (_, there) in logs.items()}
+            seen_there = _read_targets(pool.get(leader), at_leader, producer_id, aligned)
+            for key, (here, there) in logs.items():
+                state = seen_there[key]
+                if isinstance(state, ClusterError):
+                    found[key] = state
+                    continue
+                seen: LogInspection | ClusterError = _seen(key, here, there, state, expiration_ms, stillness)
                 if key in aligned and isinstance(seen, LogInspection):
                     seen = _with_missed(key, seen, source, here, guard)
                 elif isinstance(seen, LogInspection) and seen.tail is None and there.end > there.start:
                     seen = _without_tail(key, seen, target)
                 found[key] = seen if isinstance(seen, ClusterError) else (seen, here, there)
+    return {key: found[key] for key in wanted}
+
+
+def _read_targets(
+    connection: Connection, logs: Mapping[PartitionKey, LeaderLog], producer_id: int, aligned: Collection[PartitionKey]
+) -> dict[PartitionKey, _TargetState | ClusterError]:
+    """What one leader of the target holds: of our producer id, and as the last batch of each log."""
+    states = _read_producer_states(connection, logs, producer_id)
+    filled = {
+        key: there
+        for key, there in logs.items()
+        if there.end > there.start and not isinstance(states[key], ClusterError) and key not in aligned
+    }
+    tails = _read_tails(connection, filled)
+    found: dict[PartitionKey, _TargetState | ClusterError] = {}
+    for key, there in logs.items():
+        state, tail = states[key], tails.get(key)
+        if key in aligned and there.end > there.start and not isinstance(state, ClusterError):
+            tail = _newest(connection, there, key.partition)
+        if isinstance(state, ClusterError):
+            found[key] = state
+        else:
+            found[key] = tail if isinstance(tail, ClusterError) else _TargetState(state, tail)
     return found
 
 
@@ -100,21 +134,11 @@ def _seen(
     key: PartitionKey,
     here: LeaderLog,
     there: LeaderLog,
-    connection: Connection,
-    producer_id: int,
+    target: _TargetState,
     expiration_ms: int,
     stillness: SettledLogEnds,
-    last: Callable[[Connection, LeaderLog, int], RawBatch | ClusterError | None],
-) -> LogInspection | ClusterError:
-    state = _read_producer_state(connection, key, there, producer_id)
-    if isinstance(state, ClusterError):
-        return state
-    tail: RawBatch | None = None
-    if there.end > there.start:
-        stored = last(connection, there, key.partition)
-        if isinstance(stored, ClusterError):
-            return stored
-        tail = stored
+) -> LogInspection:
+    state = target.producer
     stands_still = stillness.settled(key, "target", state.end, time.monotonic(), state.asked_at)
     return LogInspection(
         source_id=here.topic_id,
@@ -123,7 +147,7 @@ def _seen(
         target_id=there.topic_id,
         target_start=there.start,
         target_end=there.end,
-        tail=tail,
+        tail=target.tail,
         producer=state.producer,
         now=int(time.time() * 1000),
         expiration=expiration_ms,
@@ -142,26 +166,69 @@ class _ProducerState(NamedTuple):
     asked_at: float
 
 
-def _read_producer_state(
-    connection: Connection, key: PartitionKey, there: LeaderLog, producer_id: int
-) -> _ProducerState | ClusterError:
+class _TargetState(NamedTuple):
+    """What the target's leader holds. tail: the last batch of its log; None: the log is empty, or gives none."""
+
+    producer: _ProducerState
+    tail: RawBatch | None
+
+
+def _read_producer_states(
+    connection: Connection, logs: Mapping[PartitionKey, LeaderLog], producer_id: int
+) -> dict[PartitionKey, _ProducerState | ClusterError]:
     """What the target's leader holds of our producer id. Nothing is known where it cannot be asked (Kafka below 2.8):
     the partition is taken over as one whose producer state has expired (decision 0085). DescribeProducers also shows
     what is not replicated yet. Where it is missing, the end of the leader's own log does."""
-    topic, partition = key.target_topic, key.partition
     if not connection.knows(Api.DESCRIBE_PRODUCERS, 0):
-        asked_at = time.monotonic()
-        (own,) = connection.list_offsets(((topic, partition),), LATEST, unreplicated=True)
-        if own.error in error_codes.REINSPECT_CODES:
-            return build_refusal(connection.alias, "ListOffsets", topic, partition, own.error)
-        # A server that is not Apache's may refuse this question (its offset is -1 then), and answered the usual one.
-        return _ProducerState(None, max(own.offset, there.end), asked_at)
-    error, states = connection.describe_producers(topic, partition)
-    if error:
-        return build_refusal(connection.alias, "DescribeProducers", topic, partition, error)
-    ours = next((state for state in states if state.producer_id == producer_id), None)
-    held = None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp)
-    return _ProducerState(held, there.end, there.asked_at)
+        return {key: _read_unreplicated_end(connection, key, there) for key, there in logs.items()}
+    found: dict[PartitionKey, _ProducerState | ClusterError] = {}
+    for keys in _cut(list(logs), _DESCRIBED_TOGETHER):
+        answers = connection.describe_producers_of(tuple((key.target_topic, key.partition) for key in keys))
+        for key in keys:
+            error, states = answers[key.target_topic, key.partition]
+            if error:
+                found[key] = build_refusal(
+                    connection.alias, "DescribeProducers", key.target_topic, key.partition, error
+                )
+                continue
+            ours = next((state for state in states if state.producer_id == producer_id), None)
+            held = None if ours is None else (ours.epoch, ours.last_sequence, ours.last_timestamp)
+            found[key] = _ProducerState(held, logs[key].end, logs[key].asked_at)
+    return found
+
+
+def _read_unreplicated_end(
+    connection: Connection, key: PartitionKey, there: LeaderLog
+) -> _ProducerState | ClusterError:
+    asked_at = time.monotonic()
+    (own,) = connection.list_offsets(((key.target_topic, key.partition),), LATEST, unreplicated=True)
+    if own.error in error_codes.REINSPECT_CODES:
+        return build_refusal(connection.alias, "ListOffsets", key.target_topic, key.partition, own.error)
+    # A server that is not Apache's may refuse this question (its offset is -1 then), and answered the usual one.
+    return _ProducerState(None, max(own.offset, there.end), asked_at)
+
+
+def _read_tails(
+    connection: Connection, logs: Mapping[PartitionKey, LeaderLog]
+) -> dict[PartitionKey, RawBatch | ClusterError | None]:
+    """The last stored batch of each log. Many are asked for at once; a large one is asked for again, by itself."""
+    found: dict[PartitionKey, RawBatch | ClusterError | None] = {}
+    for keys in _cut(list(logs), _TAILS_TOGETHER):
+        asked = [
+            FetchPartition(logs[key].topic_id, key.partition, logs[key].end - 1, max_bytes=_SMALL_TAIL) for key in keys
+        ]
+        for key, answer in zip(keys, fetch_each(connection, asked, isolation=READ_UNCOMMITTED), strict=True):
+            tail = None if answer.error else _find_tail(answer.records, logs[key])
+            found[key] = _tail(connection, logs[key], key.partition) if tail is None else tail
+    return found
+
+
+def _find_tail(records: memoryview, there: LeaderLog) -> RawBatch | None:
+    return next((batch for batch in decode_batches(records) if batch.end == there.end), None)
+
+
+def _cut(keys: list[PartitionKey], size: int) -> Iterator[list[PartitionKey]]:
+    return (keys[at : at + size] for at in range(0, len(keys), size))
 
 
 def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:
@@ -170,7 +237,7 @@ def _tail(connection: Connection, there: LeaderLog, partition: int) -> RawBatch 
     answer = fetch_one(connection, asked, isolation=READ_UNCOMMITTED)
     if answer.error:
         return build_refusal(connection.alias, "Fetch", str(there.topic_id), partition, answer.error)
-    return next((batch for batch in decode_batches(answer.records) if batch.end == there.end), None)
+    return _find_tail(answer.records, there)
 
 
 def _newest(connection: Connection, there: LeaderLog, partition: int) -> RawBatch | ClusterError | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Final
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
@@ -29,7 +30,8 @@ from topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 
-_TOGETHER = 64  # partitions that one inspection takes on, at least, if there are so many
+INSPECTIONS_AT_ONCE: Final = 4
+_TOGETHER: Final = 64  # partitions that one inspection takes on, at least, if there are so many
 
 _Found = TakenPartition | TakenTransactionPartition | TakenRepeatablePartition | Halt | Reinspect
 
@@ -146,14 +148,16 @@ def _results(tasks: list[PartitionTask], future: Future[dict[PartitionKey, _Foun
 
 
 def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:
-    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice. Those
-    that are to be alone come by themselves."""
+    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice. As few
+    as keep the pool busy: each asks for the leaders of all its topics. Those that are to be alone come by themselves.
+    """
     yield from ([task] for task in tasks if task.alone)
     chunk: list[PartitionTask] = []
     together = [task for task in tasks if not task.alone]
+    size = max(_TOGETHER, len(together) // INSPECTIONS_AT_ONCE)
     for _slot, group in groupby(sorted(together, key=lambda task: task.slot), key=lambda task: task.slot):
         chunk += group
-        if len(chunk) >= _TOGETHER:
+        if len(chunk) >= size:
             yield chunk
             chunk = []
     if chunk:

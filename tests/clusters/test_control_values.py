@@ -102,6 +102,12 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[str, bytes |
 
     for module in (control_records, alignment_records, group_control_records, failover_actions):
         monkeypatch.setattr(module, "read_control_log", read_log)
+    monkeypatch.setattr(control_records, "_find_ranges", lambda _settings, topic, *_: {0: (0, len(found[topic]))})
+    monkeypatch.setattr(
+        control_records,
+        "read_messages",
+        lambda _settings, topic, *_: (Stored(at, key.encode(), value) for at, (key, value) in enumerate(found[topic])),
+    )
     return found
 
 

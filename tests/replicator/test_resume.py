@@ -393,7 +393,7 @@ def test_the_last_batch_must_be_seen(monkeypatch: pytest.MonkeyPatch, policy: st
     fakes = {"onprem": source, "cloud": target}
     monkeypatch.setattr(look_module, "open_connection", lambda settings, _address=None: fakes[settings.alias].wire())
     monkeypatch.setattr(look_module, "Admin", lambda settings: nullcontext(fakes[settings.alias]))
-    monkeypatch.setattr(look_module, "_tail", lambda *_: None)
+    monkeypatch.setattr(look_module, "_find_tail", lambda *_: None)
     source.create_topic("orders", 1)
     target.create_topic("orders", 1, configs={"cleanup.policy": policy})
     target.produce("orders", 0, [b"v"], keys=[b"k"])

@@ -44,6 +44,7 @@ def scene(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 app.stop()
 
 
+@pytest.mark.soak
 def test_a_wave_goes_there_and_back_twice(scene: Scene) -> None:
     writer, reader = scene.writers["again"], scene.readers["again"]
     until("the first records are read", lambda: len(reader.read) == len(writer.acked))

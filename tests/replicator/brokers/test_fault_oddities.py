@@ -84,6 +84,7 @@ _t.time = lambda: _now() + float(_shift.read_text() or 0)
 """
 
 
+@pytest.mark.soak
 def test_the_workers_clock_jumps(faulty, topic_name, tmp_path):
     """Two days ahead and two days back in mid-copy, and a take-over in each: no time is invented, nothing is lost."""
     settings, shift = faulty.settings, tmp_path / "shift"

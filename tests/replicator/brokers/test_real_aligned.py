@@ -87,6 +87,7 @@ def test_plain_and_transactional_topics_keep_their_offsets(kafka_pair, topic_nam
 ALONE = "import os, replicator.worker.worker as w; w.build_fleet_group_id = lambda name: f'{name}-{os.getpid()}'"
 
 
+@pytest.mark.soak
 def test_killed_again_and_again_in_fill_and_gaps(kafka_pair, topic_name, tmp_path):
     settings = settings_of(kafka_pair)
     begins_at(settings["onprem"], topic_name, 1, START)

@@ -171,6 +171,7 @@ def test_a_broker_that_throttles_is_left_in_peace(own_pair, topic_name, side: st
     assert same(settings, topic_name)
 
 
+@pytest.mark.soak
 def test_a_backlog_gets_through_a_quota_of_which_others_use_a_little(own_pair, topic_name) -> None:
     """A broker answers with nothing where an answer would exceed what is left of the quota's window, and cuts answers
     only to the whole of it: who always asks for as much as there may be gets nothing while anybody else reads."""

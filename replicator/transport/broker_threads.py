@@ -1,7 +1,7 @@
 """Moves the bytes: threads that fetch from a source broker, threads that send to a target broker.
 
-They only carry; `replicator.copy` decides what may be done with a partition. Each broker has a thread for each traffic
-class (`replicator.transport.broker_connection`), and an `ActiveCopy` says which of them serves its partition.
+They only carry; `replicator.copy` decides what may be done with a partition. Each broker has threads for each traffic
+class (`replicator.transport.broker_connection`), and an `ActiveCopy` says which class serves its partition.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
+from typing import Final
 
 from clusters.settings import ConnectionSettings
 from replicator.recovery.log_inspection import BrokerAddress
@@ -18,6 +19,8 @@ from replicator.transport.broker_connection import BrokerConnectionThread, Traff
 from replicator.transport.fetcher import Fetcher
 from replicator.transport.sender import Sender
 
+# A fetcher asks again when it has the answer. On a long wire nothing would be on its way meanwhile: the other one's is.
+_BULK_FETCHERS: Final = 2
 _KINDS: tuple[TrafficClass, ...] = ("live", "bulk")
 
 
@@ -27,17 +30,17 @@ class BrokerThreads:
     def __init__(self) -> None:
         self._lock = Lock()
         self._active_copies: dict[int, ActiveCopy] = {}
-        self._threads: dict[TrafficClass, BrokerConnectionThread] = {}
+        self._threads: list[BrokerConnectionThread] = []
         self._unused_since = time.monotonic()
 
     def start(self) -> None:
-        """Start the thread of each traffic class."""
-        for thread in self._threads.values():
+        """Start the threads."""
+        for thread in self._threads:
             thread.start()
 
     def is_alive(self) -> bool:
         """False once one of the threads has ended."""
-        return all(thread.is_alive() for thread in self._threads.values())
+        return all(thread.is_alive() for thread in self._threads)
 
     def add(self, active: ActiveCopy) -> None:
         """Serve this active copy from now on."""
@@ -56,12 +59,12 @@ class BrokerThreads:
 
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
-        for thread in self._threads.values():
+        for thread in self._threads:
             thread.end()
 
     def counters(self) -> dict[str, float]:
         """What these threads have counted since they started, by metric name."""
-        return {"throttled_seconds": sum(thread.throttled_s for thread in self._threads.values())}
+        return {"throttled_seconds": sum(thread.throttled_s for thread in self._threads)}
 
 
 class SourceBrokerThreads(BrokerThreads):
@@ -69,31 +72,38 @@ class SourceBrokerThreads(BrokerThreads):
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress, memory: Callable[[], int]) -> None:
         super().__init__()
-        bulk = Fetcher("bulk", settings, address, memory)
-        live = Fetcher("live", settings, address, memory, lambda: bulk.is_used)
-        self._fetchers: dict[TrafficClass, Fetcher] = {"live": live, "bulk": bulk}
-        self._threads = {**self._fetchers}
+        self._bulk = [Fetcher("bulk", settings, address, memory) for _ in range(_BULK_FETCHERS)]
+        self._live = Fetcher("live", settings, address, memory, lambda: any(each.is_used for each in self._bulk))
+        self._fetchers = [self._live, *self._bulk]
+        self._threads = [*self._fetchers]
+        self._bulk_of: dict[int, Fetcher] = {}  # which of them has an active copy while it is bulk
+        self._added = 0
 
     def add(self, active: ActiveCopy) -> None:
         """Fetch for this active copy, and look at it again when its buffer has room."""
         active.room = partial(self._room, active)
+        with self._lock:
+            self._bulk_of[id(active)] = self._bulk[self._added % len(self._bulk)]
+            self._added += 1
         super().add(active)
         self._room(active)
 
     def remove(self, active: ActiveCopy) -> None:
         """Stop fetching for this active copy; an answer that is under way may still come."""
         super().remove(active)
-        for fetcher in self._fetchers.values():
+        with self._lock:
+            self._bulk_of.pop(id(active), None)
+        for fetcher in self._fetchers:
             fetcher.remove(active)
 
     def list_holders(self) -> list[ActiveCopy]:
         """Those that may hold bytes; one may be there twice."""
-        return [active for fetcher in self._fetchers.values() for active in fetcher.list_holders()]
+        return [active for fetcher in self._fetchers for active in fetcher.list_holders()]
 
     def _room(self, active: ActiveCopy) -> None:
         with self._lock:  # the room of one that is removed by now is nobody's
             if id(active) in self._active_copies:
-                self._fetchers[active.kind].put(active)
+                (self._live if active.kind == "live" else self._bulk_of[id(active)]).put(active)
 
 
 class TargetBrokerThreads(BrokerThreads):
@@ -102,7 +112,7 @@ class TargetBrokerThreads(BrokerThreads):
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress) -> None:
         super().__init__()
         self._senders = {kind: Sender(kind, settings, address, self._offer, self._copies_of) for kind in _KINDS}
-        self._threads = {**self._senders}
+        self._threads = [*self._senders.values()]
 
     def add(self, active: ActiveCopy) -> None:
         """Send for this active copy, and schedule it when it has something to send."""

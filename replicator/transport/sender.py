@@ -24,6 +24,10 @@ _REQUESTS_IN_FLIGHT: Final = 5
 # resent.
 _PATIENCE_S: Final = 10.0
 _SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
+# Above it, requests of the live thread leave at even distances within a round trip: five at once would let whatever
+# comes next wait for the first answer.
+_LONG_WAY_S: Final = 0.01
+_LAST_ANSWERS: Final = 16  # the shortest of so many is the round trip
 _PULSE: Final = StallDetector(
     stall_detector.WORKER_SESSION_MS / 2000
 )  # of this process; half a session goes on while it is frozen
@@ -44,6 +48,9 @@ class Sender(BrokerConnectionThread):
         self._offer, self._copies_of = offer, copies_of
         self._shares: FairScheduler[ActiveCopy] = FairScheduler()
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
+        self._sent_at: deque[float] = deque()  # of each request, monotonic
+        self._last_sent = 0.0
+        self._took: deque[float] = deque(maxlen=_LAST_ANSWERS)  # seconds from a request to its answer
         self._stops = _PULSE.count_stalls()
 
     def start(self) -> None:
@@ -64,14 +71,22 @@ class Sender(BrokerConnectionThread):
             if self._connection is None and self._copies_of(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
         open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
+        pause = self._find_pause(now)
         if open_:
             self._asleep = True
-            request = self._gather_request()
+            request = self._gather_request() if pause <= 0 else []
             if request:
                 self._asleep = False
                 self._send(request)
                 return
-        self._wait(open_, now)
+        self._wait(open_, now, pause)
+
+    def _find_pause(self, now: float) -> float:
+        """Seconds until the next request should leave."""
+        round_trip = min(self._took, default=0.0)
+        if self.kind != "live" or not self._requests or round_trip < _LONG_WAY_S:
+            return 0.0
+        return self._last_sent + round_trip / _REQUESTS_IN_FLIGHT - now
 
     def _note_stalls(self) -> None:
         """After a stall of the process every copy checks whether the broker may have forgotten its sequence numbers."""
@@ -81,11 +96,13 @@ class Sender(BrokerConnectionThread):
                 active.sequenced_copy.note_stall(int(time.time() * 1000))
         self._stops = stops
 
-    def _wait(self, open_: bool, now: float) -> None:
-        """Wait for the oldest answer or for something to send. open_: one more request may be sent at `now`."""
+    def _wait(self, open_: bool, now: float, pause: float) -> None:
+        """Wait for the oldest answer or for something to send. open_: one more request may be sent at `now`, or `pause`
+        seconds later."""
         if self._requests:
             # Full or throttled: nothing to do but to wait for the oldest answer. Else whatever comes first.
-            if not open_ or self._connected().buffered or self._sleep(LONGEST_SLEEP_S, until_answer=True):
+            longest = pause if pause > 0 else LONGEST_SLEEP_S
+            if not open_ or self._connected().buffered or self._sleep(longest, until_answer=True):
                 self._receive()
         else:
             self._asleep = True
@@ -96,6 +113,8 @@ class Sender(BrokerConnectionThread):
 
     def _send(self, request: list[tuple[ActiveCopy, OutgoingBatch]]) -> None:
         self._requests.append(request)
+        self._last_sent = time.monotonic()
+        self._sent_at.append(self._last_sent)
         self._connected().send_produce(
             tuple(
                 ProducePartition(active.copy.target_id, active.copy.key.partition, outgoing.pieces)
@@ -112,6 +131,7 @@ class Sender(BrokerConnectionThread):
         if any((active.copy.target_id, active.copy.key.partition) not in answers for active, _ in request):
             raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
         self._requests.popleft()
+        self._took.append(time.monotonic() - self._sent_at.popleft())
         now = int(time.time() * 1000)
         for active, _ in request:
             active.sequenced_copy.answered(answers[active.copy.target_id, active.copy.key.partition], now)
@@ -151,6 +171,7 @@ class Sender(BrokerConnectionThread):
         sequence numbers: nothing about it is in doubt."""
         lost = {id(active): active for request in self._requests for active, _ in request}
         self._requests.clear()
+        self._sent_at.clear()
         now = int(time.time() * 1000)
         for active in self._copies_of(self.kind):
             copy = active.sequenced_copy

@@ -55,7 +55,7 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
     now = time.monotonic()
     registry.sweep(now)
     assert list(registry._broker_threads.values()) == [gone, used]
-    gone._threads["bulk"].throttled_s = 2.5
+    gone._threads[-1].throttled_s = 2.5
     registry.sweep(now + UNUSED_THREADS_S + 1)
     assert list(registry._broker_threads.values()) == [used]
     assert registry.counters()["throttled_seconds"] == 2.5
@@ -63,7 +63,7 @@ def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_
     registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
     assert registry._broker_threads == {}
     for threads in (gone, used):
-        for thread in threads._threads.values():
+        for thread in threads._threads:
             thread.join(30)
             assert not thread.is_alive()
             assert (thread._waking, thread._wake) == (-1, -1)
@@ -78,7 +78,7 @@ def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
     for port in range(1, 6):
         threads = registry._find_threads("fetch", CLOUD, BrokerAddress("127.0.0.1", port))
         threads.end()
-        for thread in threads._threads.values():
+        for thread in threads._threads:
             thread.join(30)
     registry.sweep()
     assert opened() == before

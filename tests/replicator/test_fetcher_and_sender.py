@@ -24,9 +24,11 @@ from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, Produc
 from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
+from replicator.transport.broker_connection import TrafficClass
 from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
+from replicator.transport.sender import Sender
 from tests.replicator.build import commit, data
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
@@ -286,9 +288,26 @@ def test_room_that_a_removed_partition_has_is_nobodys() -> None:
     threads.add(active)
     threads.remove(active)
     active.room()
-    for fetcher in threads._fetchers.values():
+    for fetcher in threads._fetchers:
         fetcher._review_changed(0.0)
         assert (fetcher._served, fetcher._left_out, fetcher.is_used) == ({}, {}, False)
+    assert threads._bulk_of == {}
+
+
+def test_partitions_that_catch_up_are_shared_by_fetchers_and_keep_theirs() -> None:
+    """Their answers are on the way at different times."""
+    threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    actives = [active_copy_of() for _ in range(4)]
+    for active in actives:
+        active.kind = "bulk"
+        threads.add(active)
+        active.room()
+    served = []
+    for fetcher in threads._bulk:
+        fetcher._review_changed(0.0)
+        served.append(set(fetcher._served))
+    assert [len(each) for each in served] == [2, 2]
+    assert served[0] | served[1] == set(map(id, actives))
 
 
 def test_a_lost_connection_begins_the_session_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,6 +349,52 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     assert bulk._gather_request() == []
     assert active.carrier == "live"
     assert [outgoing.first for _, outgoing in live._gather_request()] == [1]
+
+
+class Counted:
+    """A connection on which requests are counted, and answers never come."""
+
+    throttle_ms = 0
+    buffered = False
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+    def send_produce(self, _partitions: object) -> None:
+        self.requests += 1
+
+    def ended(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "round_trip_s", "requests"),
+    [("live", 0.1, 1), ("live", 0.001, 2), ("bulk", 0.1, 2)],
+    ids=["a live one on a long way", "a live one nearby", "one that catches up"],
+)
+def test_requests_of_a_long_way_leave_at_even_distances(
+    monkeypatch: pytest.MonkeyPatch, kind: TrafficClass, round_trip_s: float, requests: int
+) -> None:
+    """Five of one record each, at once, would let the next record wait for the first answer."""
+    wire = Counted()
+    slept: list[float] = []
+    sender = Sender(kind, CLOUD, NOWHERE, lambda _active: None, lambda _kind: [])
+    monkeypatch.setattr(sender, "_connected", lambda: wire)
+    monkeypatch.setattr(sender, "_connection", wire)
+    monkeypatch.setattr(sender, "_sleep", lambda seconds, **_: slept.append(seconds))
+    sender._took.append(round_trip_s)
+    for _ in range(2):
+        active = active_copy_of()
+        _deliver_or_stop(active, answer(1, data(0)))
+        active.kind = active.carrier = kind
+        sender.put(active)
+        sender._round()
+    assert wire.requests == requests
+    if requests == 1:
+        assert [0 < seconds <= round_trip_s / 5 for seconds in slept] == [True]
+        sender._last_sent -= round_trip_s / 5
+        sender._round()
+        assert wire.requests == 2
 
 
 # -- whose trouble --------------------------------------------------------------------------------------------------

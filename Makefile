@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-estate house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-estate house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -78,7 +78,7 @@ format: env ## put the code in shape
 	$(BIN)/ruff format .
 
 # BENCH_SMOKE=1 of any of these: sizes that take seconds; nothing is written and no goal counts, but the program has run.
-bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale bench-estate ## all measurements; BENCH_SMOKE=1: only whether each still runs
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale bench-wire bench-estate ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
@@ -94,6 +94,9 @@ bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in ab
 
 bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 6 minutes; BENCH_PARTITIONS=100,1000
 	$(BIN)/python -m bench.scale
+
+bench-wire: env jars ## a side that is 100 ms away, at 200 Mbit/s, in about 3 minutes
+	$(BIN)/python -m bench.wire
 
 bench-estate: env ## 10,000 to 1,000,000 partitions on up to 1,000 workers on paper, and what breaks first, in about 1 minute; BENCH_ROUND_TRIP_MS=1
 	$(BIN)/python -m bench.estate

@@ -19,6 +19,7 @@ _MOST_MIB = 256.0
 _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
 _BY_NAME = 0.95
 _LOADED_P99_MS = 20.0
+_WIRE_SHARE, _FAR_P99_MS, _STALL_MS = 0.9, 120.0, 5_000.0  # of a wire with 100 ms of round trip
 _IN_AIRFLOW = 1.5  # issue 18, part 6
 
 
@@ -52,6 +53,20 @@ def build_throughput_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     peak = max(row["peak_mib"] for row in rows if row["contender"].startswith(_OURS))
     goals.append(BenchGoal("MiB of memory a process, at most", peak, _MOST_MIB, "lower"))
     return goals
+
+
+def build_wire_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
+    """Goals for a side that is 100 ms away (issue 19): throughput, latency, and what losses may cost."""
+    return [
+        goal
+        for row in rows
+        for goal in (
+            BenchGoal(f"{row['away']} away: share of the wire", row["wire_share"], _WIRE_SHARE, "higher"),
+            BenchGoal(f"{row['away']} away: added latency p99_ms", row["p99_ms"], _FAR_P99_MS, "lower"),
+            BenchGoal(f"{row['away']} away, with losses: longest_ms", row["lossy_longest_ms"], _STALL_MS, "lower"),
+            BenchGoal(f"{row['away']} away: records lost", row["lost"] + row["lossy_lost"], 0, "lower"),
+        )
+    ]
 
 
 def build_release_goals(rows: Sequence[_Row], newest: str) -> list[BenchGoal]:

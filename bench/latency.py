@@ -30,13 +30,15 @@ _NEVER = 0
 
 @dataclass(frozen=True, slots=True)
 class AddedLatency:
-    """Milliseconds added to `records` records; `lost` never arrived at the target within the time they had."""
+    """Milliseconds added to `records` records, longest of all; `lost` never arrived at the target within the time they
+    had."""
 
     records: int
     lost: int
     p50: float
     p99: float
     p999: float
+    longest: float
     cpu_s_per_million: float
 
 
@@ -100,6 +102,7 @@ def measure_added_latency(
         p50=_quantile(late, 0.5),
         p99=_quantile(late, 0.99),
         p999=_quantile(late, 0.999),
+        longest=late[-1],
         cpu_s_per_million=spent / (usable - skip) * 1e6,
     )
 

@@ -29,7 +29,9 @@ _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST and discards unse
 class ProxyFault:
     """The fault of one direction.
 
-    latency_s ± jitter_s: delay of each piece of data; the order stays. bytes_per_s: bandwidth of a connection.
+    latency_s ± jitter_s: delay of each piece of data; the order stays. late_share: of the pieces, which come late_s
+    later, as if they had been lost and sent again. bytes_per_s: bandwidth of a connection. wire_bytes_per_s: of all
+    connections together.
     slice_bytes: the largest piece that is written at once. held: nothing passes, and the connection stays open
     (half-open); what was sent waits and passes later. cut_after: the connection is reset when so many bytes have passed
     since this fault was set.
@@ -37,7 +39,10 @@ class ProxyFault:
 
     latency_s: float = 0.0
     jitter_s: float = 0.0
+    late_share: float = 0.0
+    late_s: float = 0.0
     bytes_per_s: float | None = None
+    wire_bytes_per_s: float | None = None
     slice_bytes: int | None = None
     held: bool = False
     cut_after: int | None = None
@@ -58,6 +63,7 @@ class FaultProxy:
         self.connections = 0  # accepted so far
         self.cuts = 0  # connections reset so far, by any method
         self.passed = {"up": 0, "down": 0}  # bytes
+        self.free_at = {"up": 0.0, "down": 0.0}  # when the wire is free again, on the proxy's own clock
         self._open: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -183,6 +189,12 @@ class _Way:
     def _fault(self) -> ProxyFault:
         return self._connection.proxy.fault(self._name)
 
+    @property
+    def _most_held(self) -> int:
+        """Bytes; what a wire holds by itself does not keep the sender from sending."""
+        fault = self._fault
+        return _HOLDS + int(2 * fault.latency_s * (fault.wire_bytes_per_s or fault.bytes_per_s or 0))
+
     async def run(self) -> None:
         await asyncio.gather(self._read(), self._write())
 
@@ -190,13 +202,15 @@ class _Way:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
             while not self._connection.ended:
-                while self._holds >= _HOLDS and not self._connection.ended:
+                while self._holds >= self._most_held and not self._connection.ended:
                     await asyncio.sleep(_TICK_S)
                 piece = await self._reader.read(_CHUNK)
                 if not piece:
                     break
                 fault = self._fault
                 late = max(0.0, fault.latency_s + self._chance.uniform(-fault.jitter_s, fault.jitter_s))
+                if self._chance.random() < fault.late_share:
+                    late += fault.late_s
                 due = max(loop.time() + late, self._waiting[-1][0] if self._waiting else 0.0)
                 self._waiting.append((due, piece))
                 self._holds += len(piece)
@@ -233,6 +247,11 @@ class _Way:
             if fault.bytes_per_s is not None:
                 await asyncio.sleep(max(0.0, self._free_at - loop.time()))
                 self._free_at = max(self._free_at, loop.time()) + step / fault.bytes_per_s
+            if fault.wire_bytes_per_s is not None:
+                wire = self._connection.proxy.free_at
+                begins = wire[self._name] = max(wire[self._name], loop.time())
+                wire[self._name] += step / fault.wire_bytes_per_s
+                await asyncio.sleep(max(0.0, begins - loop.time()))
             step = self._until_cut(fault, step)
             self._writer.write(piece[at : at + step])
             await self._writer.drain()

@@ -175,13 +175,15 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
 
     @property
     def is_crowded(self) -> bool:
-        """True while many small batches wait because the target is slower than the source.
+        """True while small batches wait because the target is slower than the source, or far away.
 
-        Each of them takes a request of its own. What stays on the source until they are fewer comes in one answer and
-        is merged (`replicator.batch.repack`).
+        Each of them takes a request of its own. What stays on the source until fewer wait comes in one answer and is
+        merged (`replicator.batch.repack`). With as many in flight as may be, one that waits is enough: the next one is
+        sent no sooner than an answer comes.
         """
-        waiting = len(self.queue.ready)
-        return waiting >= MAX_BATCHES_IN_FLIGHT and self.queue.buffered < waiting * SMALL_BATCH_BYTES
+        waiting, under_way = len(self.queue.ready), len(self.queue.in_flight)
+        most = 1 if under_way >= self.producer.depth else MAX_BATCHES_IN_FLIGHT
+        return waiting >= most and self.queue.buffered < (waiting + under_way) * SMALL_BATCH_BYTES
 
     @property
     def is_young(self) -> bool:

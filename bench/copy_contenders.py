@@ -139,13 +139,20 @@ class WatershedContender:
         addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
         path.write_text(_TOPOLOGY.format(name=name, topics=include, more=self._more, **addresses))
         self._apply(path)
+        with self.running_again(name) as pid:
+            yield pid, name
+
+    @contextmanager
+    def running_again(self, name: str) -> Iterator[int]:
+        """Runs a worker of what was applied by `running`, which yielded this name. Yields its pid."""
+        path = self._place.directory / f"{name}.yaml"
         with (self._place.directory / f"{name}.log").open("wb") as log:
             command = [*_CLI, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
             if self._profile:
                 command = [*self._profile.split(), *command]
             process = subprocess.Popen(command, cwd=self._checkout, stdout=log, stderr=log)
         try:
-            yield process.pid, name
+            yield process.pid
         except BaseException:
             last = (self._place.directory / f"{name}.log").read_text(errors="replace").splitlines()[-5:]
             report_progress("\n  ".join(["the last lines of the worker's log:", *last]))

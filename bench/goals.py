@@ -117,6 +117,7 @@ def build_scale_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
         goals.append(BenchGoal(f"seconds of status, {at}", row["status_s"], 2.0, "lower"))
         goals.append(BenchGoal(f"partitions that status calls otherwise, {at}", row["status_wrong"], 0, "lower"))
         goals.append(BenchGoal(f"records lost, {at}", row["lost"], 0, "lower"))
+        goals.append(BenchGoal(f"seconds to a worker's first records, {at}", row["first_record_s"], 10.0, "lower"))
     return goals
 
 

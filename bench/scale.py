@@ -24,6 +24,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
+
 from bench import latency
 from bench.bench_clusters import BenchClusters, run_bench_clusters
 from bench.copy_contenders import MirrorMakerContender, WatershedContender
@@ -33,6 +35,7 @@ from bench.replicate import check_out_commit, run_mirrormaker
 from bench.results import choose_size, is_smoke_run, publish_results, report_progress
 from bench.workload import COPY_BENCH_PARTITIONS, delete_bench_topic
 from clusters.admin import Admin
+from clusters.topic_partition import TopicPartition
 from lab.errors import LabError
 
 _A_TOPIC = choose_size(100, 4)  # quiet partitions of one
@@ -74,7 +77,13 @@ def _measure(
             if topic not in known:
                 admin.create_topic(topic, _A_TOPIC)
     for contender in contenders:
-        row = _row(place, contender, topics, seconds)
+        try:
+            row = _row(place, contender, topics, seconds)
+        except TimeoutError as error:
+            if isinstance(contender, WatershedContender):
+                raise
+            report_progress(f"{contender.name}: {error}; it has no row")
+            continue
         told = "  ".join(f"{name} {value}" for name, value in row.items())
         report_progress(told)
         yield row
@@ -97,6 +106,7 @@ def _row(
         )
         status_s, wrong = _ask_status(file) if ours else (0.0, 0)
         peak = read_peak_mib(list_descendants(pid))
+    again_s = _measure_start(place, contender, prefix) if isinstance(contender, WatershedContender) else 0.0
     delete_bench_topic(place.target, *wanted)
     return {
         "partitions": COPY_BENCH_PARTITIONS + len(topics) * _A_TOPIC,
@@ -111,7 +121,27 @@ def _row(
         "peak_mib": round(peak),
         "status_s": round(status_s, 2),
         "status_wrong": wrong,
+        "first_record_s": round(again_s, 1),
     }
+
+
+def _measure_start(place: BenchClusters, contender: WatershedContender, prefix: str) -> float:
+    """Seconds from the start of a worker, on what another one has copied, until each partition of `paced` has a record
+    that came meanwhile. Raises TimeoutError."""
+    where = [TopicPartition(f"{prefix}.paced", number) for number in range(COPY_BENCH_PARTITIONS)]
+    with Admin(place.target) as admin:
+        before = admin.offsets(where)
+        producer = Producer(place.source.librdkafka())
+        for partition in range(COPY_BENCH_PARTITIONS):
+            producer.produce("paced", b"." * 100, partition=partition)
+        producer.flush(30)
+        began = time.monotonic()
+        with contender.running_again(prefix):
+            while any(span.end <= before[each].end for each, span in admin.offsets(where).items()):
+                if time.monotonic() - began > _READY_S:
+                    raise TimeoutError(f"a second worker copied nothing within {_READY_S:.0f} s")
+                time.sleep(0.05)
+            return time.monotonic() - began
 
 
 def _spend(pid: int, seconds: float) -> float:

@@ -30,7 +30,7 @@ from topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 
-INSPECTIONS_AT_ONCE: Final = 4
+INSPECTION_THREADS: Final = 4
 _TOGETHER: Final = 64  # partitions that one inspection takes on, at least, if there are so many
 
 _Found = TakenPartition | TakenTransactionPartition | TakenRepeatablePartition | Halt | Reinspect
@@ -154,7 +154,7 @@ def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:
     yield from ([task] for task in tasks if task.alone)
     chunk: list[PartitionTask] = []
     together = [task for task in tasks if not task.alone]
-    size = max(_TOGETHER, len(together) // INSPECTIONS_AT_ONCE)
+    size = max(_TOGETHER, len(together) // INSPECTION_THREADS)
     for _slot, group in groupby(sorted(together, key=lambda task: task.slot), key=lambda task: task.slot):
         chunk += group
         if len(chunk) >= size:

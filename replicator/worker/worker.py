@@ -53,7 +53,7 @@ from replicator.worker.assignment import assign_partitions, can_keep_copying, co
 from replicator.worker.copy_registry import CopyRegistry
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.guarantee_check import GuaranteeCheck
-from replicator.worker.inspection_pool import INSPECTIONS_AT_ONCE, InspectionPool
+from replicator.worker.inspection_pool import INSPECTION_THREADS, InspectionPool
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.membership import Membership
 from replicator.worker.metrics_snapshot import MetricsSnapshot
@@ -150,7 +150,7 @@ class Worker:
         self._writer = ControlWriter(target, client_id=f"watershed-{worker_id}")
         self._ledger_thread = LedgerThread(self._writer)
         self._ledger_thread.start()
-        self._pool = ThreadPoolExecutor(max_workers=INSPECTIONS_AT_ONCE, thread_name_prefix="look")
+        self._pool = ThreadPoolExecutor(max_workers=INSPECTION_THREADS, thread_name_prefix="look")
         self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         check = GuaranteeCheck(target, connect)

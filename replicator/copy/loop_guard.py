@@ -18,7 +18,7 @@ from typing import Final
 
 from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import FLOWS_TOPIC
-from clusters.errors import ProtocolError
+from clusters.errors import ClusterError, ProtocolError
 from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
 from replicator.batch.filler_batch import is_filler_batch
@@ -101,6 +101,19 @@ class PartitionLoopGuard:
         if (left_out or (path and flow.paths)) and not flow.claims(self.where, batch):
             raise ForeignWrite(batch.base, batch.end, batch.producer_id)
         return left_out
+
+    def takes_all_of(self, producer_id: int) -> bool:
+        """Whether every batch of this producer that is not filler is taken without asking a ledger, and all came the
+        same way: those of an application, and where no id counts those of everybody."""
+        flow = self.guard
+        local = flow.forward == "local"
+        if not local and not flow.guarded:
+            return True
+        try:
+            path = flow.path(producer_id)
+        except ClusterError:
+            return False  # each of its batches is judged by itself, which raises the error at the first one
+        return not path or (not local and flow.target not in path and not flow.paths)
 
     def path_of(self, batch: RawBatch) -> ClusterPath:
         """The clusters that a batch was in before the target, from the one where it was produced to the source. Only

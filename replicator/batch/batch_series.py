@@ -1,0 +1,242 @@
+"""Series: small batches of one Fetch answer that can be merged, found and opened all at once.
+
+One after the other, a batch of one record costs 9 µs of processor time: its header, its CRC, the record, and the record
+again in a new batch. Of a series only the CRC is checked batch by batch. numpy does the rest for all of them
+(`replicator.batch.record_columns`), and a batch costs 1 µs. A series holds only what `Repacker.take` would open to
+merge it. Everything else stands in front of a series or behind it: other codecs, holes, damage, what the target
+refuses.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from replicator.batch.header_columns import decode_batch_headers
+from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
+from replicator.batch.record_batch import CONTROL, CURRENT_MAGIC, TRANSACTIONAL, RawBatch, decode_batch
+from replicator.batch.record_columns import Mask, Numbers, PackedBodies, RecordColumns, decode_packed_bodies
+from replicator.batch.records import MAX_RECORD_OVERHEAD_BYTES
+from replicator.batch.repack import (
+    MAX_OPENED_BYTES,
+    OPENED_RECORD_BYTES,
+    SHORTEST_SERIES,
+    WAITING_RECORD_BYTES,
+    RepackTerms,
+)
+
+_SMALLEST_RECORD: Final = 4  # bytes: length, attributes and two deltas
+_LARGEST_OFFSET: Final = 1 << 62  # so that no sum of what a header says leaves 64 bits
+# Of a marker: length, (attributes,) two deltas and the key's length have one byte each; the key is version and type.
+_MARKER_VARINTS_AT: Final = tuple(BATCH_HEADER_BYTES + field for field in (0, 2, 3, 4))
+_MARKER_TYPE_AT: Final = BATCH_HEADER_BYTES + 7
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeries:
+    """Batches without a hole in front of them or between them, each with a right CRC. Markers of committed transactions
+    may stand between them.
+
+    first_byte, end_byte: its bytes in the answer. last: the last batch of these bytes, which may be a marker. starts,
+    stops: bytes of each batch. rows: of each batch the index of its first record in `records`, and behind them their
+    number. groups: indexes of batches that cannot be merged with the one in front of them, and behind them the number
+    of batches. waiting, opened: of each batch, and behind the last, the bytes of all records in front of it: in the
+    merged batch that they wait for, and of memory.
+    """
+
+    fetched: memoryview
+    first_byte: int
+    end_byte: int
+    last: RawBatch
+    starts: list[int]
+    stops: list[int]
+    rows: Numbers
+    records: RecordColumns
+    groups: list[int]
+    waiting: Numbers
+    opened: Numbers
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def decode(self, index: int) -> RawBatch:
+        """The batch at `index`."""
+        return decode_batch(self.fetched, self.starts[index], self.stops[index])
+
+    def select_records(self, first: int, end: int) -> RecordColumns:
+        """The records of the batches from `first` up to, not including, `end`."""
+        return self.records.select(int(self.rows[first]), int(self.rows[end]))
+
+    def measure(self, first: int, end: int) -> int:
+        """Bytes that the records of these batches take while they wait."""
+        return int(self.waiting[end] - self.waiting[first])
+
+    def find_group_end(self, first: int) -> int:
+        """Behind the last batch that can be merged with the one at `first`."""
+        return self.groups[bisect_right(self.groups, first)]
+
+    def find_end_within(self, first: int, room: int) -> int:
+        """Behind the last batch, from `first` on, up to which their records take at most `room` bytes."""
+        return int(np.searchsorted(self.waiting, self.waiting[first] + room, side="right")) - 1
+
+    def find_openable_end(self, first: int, room: int) -> int:
+        """Behind the last batch that may be opened, from `first` on, where nothing more is opened once `room` bytes of
+        memory are spent. The first one is opened together with the second."""
+        if room <= 0:
+            return first
+        return first + max(int(np.searchsorted(self.opened, self.opened[first] + room, side="left")) - first, 2)
+
+
+def find_series(fetched: memoryview, edges: Sequence[int], position: int, terms: RepackTerms) -> list[BatchSeries]:
+    """All series of an answer, in order; none has fewer than SHORTEST_SERIES batches.
+
+    edges: where batches begin, and where the last one ends (`walk_batch_lengths`). position: the offset that was
+    fetched. No transaction of the answer may be aborted.
+    """
+    answer = _Answer.of(fetched, edges)
+    if len(answer) < SHORTEST_SERIES:
+        return []
+    follows = answer.find_followers(position)
+    chosen = np.flatnonzero(follows & answer.find_small(terms))
+    chosen = chosen[answer.are_all_taken(chosen, terms)]
+    chosen = chosen[answer.have_right_checksums(chosen)]
+    if len(chosen) < SHORTEST_SERIES:
+        return []
+    bodies = PackedBodies(
+        answer.starts[chosen] + BATCH_HEADER_BYTES,
+        answer.stops[chosen],
+        answer.counts[chosen],
+        answer.bases[chosen],
+        answer.first_times[chosen],
+    )
+    records, is_readable = decode_packed_bodies(fetched, bodies)
+    rows = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(bodies.counts)))
+    waiting = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(records.sizes + WAITING_RECORD_BYTES)))[rows]
+    opened = waiting + OPENED_RECORD_BYTES * rows
+    is_joined = follows & answer.find_markers()
+    is_joined[chosen] = is_readable
+    found = []
+    for first, end in _list_stretches(is_joined):
+        here, behind = np.searchsorted(chosen, (first, end)).tolist()
+        if behind - here < SHORTEST_SERIES:
+            continue
+        batches = chosen[here:behind]
+        series = BatchSeries(
+            fetched=fetched,
+            first_byte=int(answer.starts[first]),
+            end_byte=int(answer.stops[end - 1]),
+            last=answer.decode(end - 1),
+            starts=answer.starts[batches].tolist(),
+            stops=answer.stops[batches].tolist(),
+            rows=rows[here : behind + 1] - rows[here],
+            records=records.select(int(rows[here]), int(rows[behind])),
+            groups=answer.list_groups(batches, terms),
+            waiting=waiting[here : behind + 1],
+            opened=opened[here : behind + 1],
+        )
+        found.append(series)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the headers of all batches of the current format say, a row a batch. ends: offsets behind the last record.
+    times in ms."""
+
+    fetched: memoryview
+    starts: Numbers
+    stops: Numbers
+    bases: Numbers
+    ends: Numbers
+    counts: Numbers
+    attributes: Numbers
+    leader_epochs: Numbers
+    producers: Numbers
+    first_times: Numbers
+    checksums: Numbers
+
+    @staticmethod
+    def of(fetched: memoryview, edges: Sequence[int]) -> _Answer:
+        """Of the batches in front of the first one of an older format, which has another header."""
+        heads = decode_batch_headers(fetched, edges)
+        older = np.flatnonzero(heads["magic"] != CURRENT_MAGIC)
+        heads = heads[: int(older[0])] if len(older) else heads
+        places = np.array(edges[: len(heads) + 1], dtype=np.int64)
+        bases = heads["base"].astype(np.int64)
+        ends = bases + heads["delta"] + 1
+        rest = ("count", "attributes", "leader_epoch", "producer", "first", "crc")
+        columns = [heads[name].astype(np.int64) for name in rest]
+        return _Answer(fetched, places[:-1], places[1:], bases, ends, *columns)
+
+    def __len__(self) -> int:
+        return len(self.bases)
+
+    def decode(self, row: int) -> RawBatch:
+        return decode_batch(self.fetched, int(self.starts[row]), int(self.stops[row]))
+
+    def find_followers(self, position: int) -> Mask:
+        """Which batches have as many records as offsets, and follow the one in front of them without a hole; the first
+        one follows `position`."""
+        before = np.concatenate((np.array([position]), self.ends[:-1]))
+        follows: Mask = (self.bases == before) & (self.bases >= position) & (self.bases < _LARGEST_OFFSET)
+        follows &= (self.counts > 0) & (self.counts == self.ends - self.bases)
+        return follows
+
+    def find_small(self, terms: RepackTerms) -> Mask:
+        """Which are small, not compressed, have the time of their producer, and can pass unopened. Only as many as one
+        answer may open."""
+        sizes = self.stops - self.starts
+        is_small = (sizes < terms.small) & (sizes + MAX_RECORD_OVERHEAD_BYTES <= terms.limits.max_batch)
+        is_small &= (self.attributes & ~TRANSACTIONAL) == 0
+        is_small &= self.counts * _SMALLEST_RECORD <= sizes - BATCH_HEADER_BYTES
+        if terms.refused:
+            refused = np.sort(np.fromiter(terms.refused, dtype=np.int64))
+            is_small &= np.searchsorted(refused, self.bases) == np.searchsorted(refused, self.ends)
+        return is_small & (np.cumsum(np.where(is_small, self.counts, 0)) <= MAX_OPENED_BYTES // OPENED_RECORD_BYTES)
+
+    def find_markers(self) -> Mask:
+        """Which are markers of transactions, as brokers write them: whether one ends an aborted transaction does not
+        matter where none is."""
+        is_marker: Mask = ((self.attributes & CONTROL) != 0) & (self.counts == 1)
+        is_marker &= self.stops - self.starts >= _MARKER_TYPE_AT + 2
+        rows = np.flatnonzero(is_marker)
+        octets = np.frombuffer(self.fetched, dtype=np.uint8)
+        for field in _MARKER_VARINTS_AT:
+            is_marker[rows] &= octets[self.starts[rows] + field] < 0x80
+        return is_marker
+
+    def are_all_taken(self, rows: Numbers, terms: RepackTerms) -> Mask:
+        """Of which of these batches all that their producer writes is taken."""
+        producers, which = np.unique(self.producers[rows], return_inverse=True)
+        are_taken: Mask = np.array([terms.takes_all_of(producer) for producer in producers.tolist()], dtype=np.bool_)
+        found: Mask = are_taken[which]
+        return found
+
+    def have_right_checksums(self, rows: Numbers) -> Mask:
+        """Of which of these batches the CRC is that of their bytes."""
+        fetched = self.fetched
+        places = zip((self.starts[rows] + CRC_STARTS_AT).tolist(), self.stops[rows].tolist(), strict=True)
+        found = [crc32c(fetched[at:stop]) for at, stop in places]
+        are_right: Mask = self.checksums[rows] == np.array(found, dtype=np.int64)
+        return are_right
+
+    def list_groups(self, rows: Numbers, terms: RepackTerms) -> list[int]:
+        """`BatchSeries.groups` of these batches."""
+        _, firsts, which = np.unique(self.producers[rows], return_index=True, return_inverse=True)
+        groups = [terms.merge_group(self.decode(row)) for row in rows[firsts].tolist()]
+        labels = np.array([groups.index(group) for group in groups])[which]
+        begins = (np.diff(labels) != 0) | (np.diff(self.leader_epochs[rows]) != 0)
+        if terms.dense:
+            begins |= self.bases[rows[1:]] != self.ends[rows[:-1]]
+        return [*(np.flatnonzero(begins) + 1).tolist(), len(rows)]
+
+
+def _list_stretches(mask: Mask) -> Iterator[tuple[int, int]]:
+    """(first, end) of the rows that are True, where they stand side by side."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], mask, [False])))).tolist()
+    return zip(edges[::2], edges[1::2], strict=True)

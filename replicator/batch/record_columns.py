@@ -4,7 +4,8 @@ What `replicator.batch.records` does for one record after the other, numpy does 
 batches hold a record each has six thousand of them in a MiB. Both say the same of the same bytes, and build the same
 bytes (`tests/replicator/test_batch_series.py`).
 
-A column is an array with a row for each record (or batch). Positions are bytes in the answer.
+A column is an array with a row for each record (or batch). Positions are bytes in the answer, or where batches are
+compressed in what they hold.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from clusters.varints import decode_zigzag
-from replicator.batch.codecs import NONE
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.records import RawRecord, assemble_raw_batch
 
@@ -31,10 +31,11 @@ _NOWHERE: Final = 1 << 40  # behind the end of every answer
 _FEW_BATCHES: Final = 16  # below it a step over all batches costs more than one after the other
 
 
-class PackedBodies(NamedTuple):
-    """Where the records of batches stand that are not compressed, and what the batches' headers say: columns with a row
-    a batch. first_times: ms."""
+class RecordBodies(NamedTuple):
+    """The records of batches, not compressed: those of a batch fill `data` from its start to its stop. All other fields
+    are columns with a row a batch; the last three say what its header says. first_times: ms."""
 
+    data: memoryview
     starts: Numbers
     stops: Numbers
     counts: Numbers
@@ -69,8 +70,8 @@ class RecordColumns:
         places = zip(self.offsets.tolist(), self.timestamps.tolist(), self.rests.tolist(), stops, strict=True)
         return [RawRecord(offset, time, bytes(self.data[at:stop])) for offset, time, at, stop in places]
 
-    def build_raw_batch(self, end: int, leader_epoch: int) -> RawBatch:
-        """As `replicator.batch.records.build_raw_batch` of these records (at least one), not compressed."""
+    def build_raw_batch(self, codec: int, end: int, leader_epoch: int) -> RawBatch:
+        """As `replicator.batch.records.build_raw_batch` of these records (at least one)."""
         count = len(self)
         indexes = _zigzag(np.arange(count, dtype=np.int64))
         deltas = _zigzag(self.timestamps - self.timestamps[0])
@@ -84,7 +85,7 @@ class RecordColumns:
         _write_varints(body, at, indexes)
         _copy_pieces(self.data, self.rests, body, stops - self.sizes, self.sizes)
         times = int(self.timestamps[0]), int(self.timestamps.max())
-        return assemble_raw_batch(body.tobytes(), NONE, self._list_spans(), times, end, leader_epoch)
+        return assemble_raw_batch(body.tobytes(), codec, self._list_spans(), times, end, leader_epoch)
 
     def _list_spans(self) -> list[tuple[int, int]]:
         edges = [0, *(np.flatnonzero(np.diff(self.offsets) != 1) + 1).tolist(), len(self)]
@@ -92,13 +93,13 @@ class RecordColumns:
         return [(first, stop - at) for first, at, stop in zip(firsts, edges[:-1], edges[1:], strict=True)]
 
 
-def decode_packed_bodies(data: memoryview, bodies: PackedBodies) -> tuple[RecordColumns, Mask]:
+def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[RecordColumns, Mask]:
     """All records of these batches (at least one, each with records), and which of the batches can be read so.
 
     What is said of the records of another batch means nothing. It is damaged, has holes, or holds numbers that no
     producer writes: `decode_records` says which. No count may exceed what fits into its body, four bytes a record.
     """
-    octets = np.frombuffer(data, dtype=np.uint8)
+    octets = np.frombuffer(bodies.data, dtype=np.uint8)
     rows = np.cumsum(bodies.counts) - bodies.counts  # of the first record of each batch
     starts, stops, is_readable = _find_records(octets, bodies, rows)
     times, at = _decode_varints(octets, starts + 1)  # behind the attributes
@@ -106,7 +107,7 @@ def decode_packed_bodies(data: memoryview, bodies: PackedBodies) -> tuple[Record
     indexes = np.arange(len(starts), dtype=np.int64) - np.repeat(rows, bodies.counts)
     is_readable &= np.logical_and.reduceat((deltas == indexes) & (at <= stops), rows)
     columns = RecordColumns(
-        data,
+        bodies.data,
         np.repeat(bodies.bases, bodies.counts) + indexes,
         np.repeat(bodies.first_times, bodies.counts) + times,  # begins again at the other end, as Java's long
         at,
@@ -115,7 +116,7 @@ def decode_packed_bodies(data: memoryview, bodies: PackedBodies) -> tuple[Record
     return columns, is_readable
 
 
-def _find_records(octets: _Bytes, bodies: PackedBodies, rows: Numbers) -> tuple[Numbers, Numbers, Mask]:
+def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[Numbers, Numbers, Mask]:
     """Where each record begins behind its length, and where it ends; and of which batches the records fill the body.
 
     A record says where the next begins, so that all batches are walked in step, the one with most records first."""

@@ -238,7 +238,7 @@ class Repacker:
     def _flush_columns(self, columns: RecordColumns) -> None:
         """Make one batch of the columns that wait; where the target takes less, let their records wait one by one."""
         assert self._first is not None
-        merged = columns.build_raw_batch(self._end, self._epoch)
+        merged = columns.build_raw_batch(self._first.codec, self._end, self._epoch)
         if len(merged.data) <= self.terms.limits.max_batch:
             self.ready.append(merged._replace(producer_id=self._first.producer_id))
         else:

@@ -21,10 +21,9 @@ import numpy.typing as npt
 import xxhash
 
 from clusters.record_fingerprint import UINT64_MASK
-from replicator.batch.header_columns import HEADER_DTYPE, BatchHeaders
 from spark.fingerprint import ChunkSum, compute_order_weights
 from spark.reading.batch_decoding import HEADER_BYTES, BatchView
-from spark.reading.batch_headers import compute_last_offsets
+from spark.reading.batch_headers import HEADER_DTYPE, BatchHeaders, compute_last_offsets
 from spark.reading.xxh64 import I64, U64, hash_longs
 
 _KEPT = 0x0F  # attributes: codec and kind of timestamp

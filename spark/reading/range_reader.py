@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import numpy as np
 
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.batch.header_columns import BatchHeaders, decode_batch_headers
 from spark.errors import NotReadable
 from spark.fingerprint import RecordFingerprints, fingerprint_slices, join_fingerprints
 from spark.reading.batch_decoding import (
@@ -27,9 +26,11 @@ from spark.reading.batch_digests import BatchDigests, digest_batches, hash_paylo
 from spark.reading.batch_headers import (
     APPEND_TIME,
     CODEC,
+    BatchHeaders,
     BatchMask,
     check_checksums,
     compute_last_offsets,
+    decode_batch_headers,
     find_counted_batches,
     hash_payloads,
 )

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
 from replicator.batch import batch_selection, batch_series, repack
 from replicator.batch.batch_selection import SelectedBatches, select_batches
+from replicator.batch.codecs import CODEC_NAMES, compress_payload
 from replicator.batch.record_batch import walk_batch_lengths
 from replicator.batch.repack import MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
 from replicator.limits import TargetLimits
@@ -54,13 +56,21 @@ def one(base: int, value: bytes | None = b"{}", **batch: int) -> bytes:
     return assign_batch_offset(built, base, batch.get("epoch", 0))
 
 
+def compressed(batch: bytes, codec: int) -> bytes:
+    """The same batch with its records compressed."""
+    changed = bytearray(batch[:61] + compress_payload(codec, batch[61:]))
+    changed[8:12] = struct.pack(">i", len(changed) - 12)
+    changed[22] |= codec
+    return with_crc(bytes(changed))
+
+
 def rebuilt_columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of records of each batch that is built from columns from now on."""
     from replicator.batch.record_columns import RecordColumns
 
     counts, build = list[int](), RecordColumns.build_raw_batch
 
-    def counted(columns: RecordColumns, *rest: int) -> object:
+    def counted(columns: RecordColumns, *rest: Any) -> object:
         counts.append(len(columns))
         return build(columns, *rest)
 
@@ -76,6 +86,24 @@ def test_small_batches_are_merged_as_one_by_one(records: int, monkeypatch: pytes
     assert seen(merged) == seen(select_batches(log, 0, terms=ONE_BY_ONE))
     assert sum(counts) == 4_000 // records * records, "all of them at once"
     assert max(len(batch.data) for batch in merged.batches) <= MERGED_BATCH_BYTES < 2 * len(merged.batches[0].data)
+
+
+@pytest.mark.parametrize("codec", range(1, len(CODEC_NAMES)), ids=CODEC_NAMES[1:])
+def test_compressed_batches_are_merged_as_one_by_one(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = rebuilt_columns(monkeypatch)
+    log = answer(*(compressed(data(at * 10, 10, size=100), codec) for at in range(300)))
+    merged = select_batches(log, 0, terms=AT_ONCE)
+    assert seen(merged) == seen(select_batches(log, 0, terms=ONE_BY_ONE))
+    assert (sum(counts), {batch.codec for batch in merged.batches}) == (3_000, {codec})
+
+
+def test_what_packs_much_into_small_batches_is_not_all_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 KB each: 16 MiB of opened records are 167 of them. The others pass as they are."""
+    batch = data(0, size=100_000, codec="gzip")
+    log = [assign_batch_offset(batch, at, 0) for at in range(300)]
+    selected = select_batches(answer(*log), 0, terms=AT_ONCE)
+    assert seen(selected) == seen(select_batches(answer(*log), 0, terms=ONE_BY_ONE))
+    assert [bytes(batch.data) for batch in selected.batches[-130:]] == log[-130:]
 
 
 def test_few_batches_are_taken_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,6 +152,26 @@ def test_a_batch_that_is_damaged_ends_the_series_before_it(monkeypatch: pytest.M
     assert (selected.position, counts) == (70, [70])
 
 
+@pytest.mark.parametrize("last_delta", [100, (1 << 31) - 1, -5])
+def test_a_batch_that_claims_the_offsets_of_others_is_left_to_one_by_one(last_delta: int) -> None:
+    log = [*map(one, range(100))]
+    lying = bytearray(log[40])
+    lying[23:27] = last_delta.to_bytes(4, "big", signed=True)
+    log[40] = with_crc(bytes(lying))
+    assert seen(select_batches(answer(*log), 0, terms=AT_ONCE)) == seen(
+        select_batches(answer(*log), 0, terms=ONE_BY_ONE)
+    )
+
+
+@pytest.mark.parametrize("base", [-1, -(1 << 63), (1 << 62) + 1, (1 << 63) - 1])
+def test_offsets_at_the_ends_of_64_bits_are_left_to_one_by_one(base: int) -> None:
+    far = [struct.pack(">q", base) + one(0)[8:], *map(one, range(30))]
+    for log in (far, far[::-1], [*map(one, range(30)), *far]):
+        assert seen(select_batches(answer(*log), 0, terms=AT_ONCE)) == seen(
+            select_batches(answer(*log), 0, terms=ONE_BY_ONE)
+        )
+
+
 def test_a_target_that_takes_less_gets_smaller_batches() -> None:
     log = answer(*(data(at, size=100) for at in range(300)))
     for most in (300, 3_000, 20_000):
@@ -170,6 +218,7 @@ class Log:
         self.batches: list[bytes] = []
         self.end, self.epoch = self.chance.choice((0, 1_000, (1 << 40))), 3
         self.others = self.chance.choice((0.0, 0.02, 0.1, 0.5))
+        self.codecs = self.chance.choice(((0,), (0,), (4,), (3,), (0, 1, 1, 1, 1, 1, 2)))
         self.most_records = self.chance.choice((1, 1, 3, 12, 90))
         for _ in range(self.chance.randrange(1, 120)):
             is_other = self.chance.random() < self.others
@@ -203,7 +252,9 @@ class Log:
         first = records[0].timestamp
         records = [replace(record, timestamp=_near(record.timestamp, first)) for record in records]
         producer = self.chance.choice((-1, 7, 7, 7, 8))
-        return self._stored(build_batch(records, producer_id=producer, **terms), len(records))  # type: ignore[arg-type]
+        batch = build_batch(records, producer_id=producer, **terms)  # type: ignore[arg-type]
+        codec = self.chance.choice(self.codecs)
+        return self._stored(compressed(batch, codec) if codec and not terms else batch, len(records))
 
     def _transactional(self) -> bytes:
         return self._plain(transactional=True)
@@ -316,8 +367,11 @@ def test_any_answer_is_selected_as_one_by_one(seed: int, draw: st.DataObject) ->
         shortest = draw.draw(st.sampled_from((2, 2, 5, SHORTEST_SERIES)))
         for module in (batch_selection, batch_series, repack):
             patch.setattr(module, "SHORTEST_SERIES", shortest)
-        patch.setattr(repack, "MERGED_BATCH_BYTES", draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES))))
-        patch.setattr(repack, "MAX_OPENED_BYTES", draw.draw(st.sampled_from((3_000, 20_000, 16 << 20))))
+        merged = draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES)))
+        opened = draw.draw(st.sampled_from((3_000, 20_000, 16 << 20)))
+        for module in (batch_series, repack):
+            patch.setattr(module, "MERGED_BATCH_BYTES", merged)
+            patch.setattr(module, "MAX_OPENED_BYTES", opened)
         many = select_batches(fetched, position, aborted, terms=at_once)
         one_by_one = select_batches(fetched, position, aborted, terms=terms)
     assert seen(many) == seen(one_by_one)

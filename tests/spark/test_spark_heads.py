@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimRule, PartitionClaims
-from replicator.batch.header_columns import decode_batch_headers
 from spark.reading.batch_decoding import (
     BatchView,
     CorruptBatch,
@@ -26,6 +25,7 @@ from spark.reading.batch_digests import digest_batch, digest_batches, hash_paylo
 from spark.reading.batch_headers import (
     check_checksums,
     compute_last_offsets,
+    decode_batch_headers,
     find_batch_edges,
     find_claimed_batches,
     find_counted_batches,

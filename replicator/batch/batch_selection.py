@@ -132,7 +132,7 @@ def _find_series(
     edges = walk_batch_lengths(fetched)
     if len(edges) <= SHORTEST_SERIES or edges[-1] >= terms.small * len(edges):
         return []
-    from replicator.batch.batch_series import find_series
+    from replicator.batch.series_search import find_series
 
     return find_series(fetched, edges, position, terms)
 

@@ -44,7 +44,7 @@ class RecordBodies(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordColumns:
+class OpenedRecords:
     """Records in the order of their source offsets; timestamps in ms. rests, sizes: where in `data` the key, the value
     and the headers stand, and how many bytes they take."""
 
@@ -57,10 +57,10 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def select(self, first: int, end: int) -> RecordColumns:
+    def select(self, first: int, end: int) -> OpenedRecords:
         """The records from index `first` up to, not including, `end`."""
         rows = slice(first, end)
-        return RecordColumns(
+        return OpenedRecords(
             self.data, self.offsets[rows], self.timestamps[rows], self.rests[rows], self.sizes[rows]
         )  # fmt: skip
 
@@ -93,7 +93,7 @@ class RecordColumns:
         return [(first, stop - at) for first, at, stop in zip(firsts, edges[:-1], edges[1:], strict=True)]
 
 
-def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[RecordColumns, Mask]:
+def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[OpenedRecords, Mask]:
     """All records of these batches (at least one, each with records), and which of the batches can be read so.
 
     What is said of the records of another batch means nothing. It is damaged, has holes, or holds numbers that no
@@ -106,7 +106,7 @@ def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[RecordColumns, M
     deltas, at = _decode_varints(octets, at)
     indexes = np.arange(len(starts), dtype=np.int64) - np.repeat(rows, bodies.counts)
     is_readable &= np.logical_and.reduceat((deltas == indexes) & (at <= stops), rows)
-    columns = RecordColumns(
+    columns = OpenedRecords(
         bodies.data,
         np.repeat(bodies.bases, bodies.counts) + indexes,
         np.repeat(bodies.first_times, bodies.counts) + times,  # begins again at the other end, as Java's long

@@ -32,7 +32,7 @@ from replicator.limits import TargetLimits
 
 if TYPE_CHECKING:  # numpy is imported where there is a series
     from replicator.batch.batch_series import BatchSeries
-    from replicator.batch.record_columns import RecordColumns
+    from replicator.batch.record_columns import OpenedRecords
 
 SMALL_BATCH_BYTES: Final = (
     8 << 10
@@ -47,7 +47,7 @@ _LARGE: Final = threading.Lock()
 # Bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes.
 OPENED_RECORD_BYTES: Final = 150
 WAITING_RECORD_BYTES: Final = 8  # of a merged batch, about: what stands in front of key, value and headers
-SHORTEST_SERIES: Final = 24  # batches from which on numpy costs less than one after the other
+SHORTEST_SERIES: Final = 32  # batches from which on numpy costs less than one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Repacker:
     rejected: list[RejectedRecord] = field(default_factory=list)
     _alone: RawBatch | None = None  # the batch that the waiting records are, as long as there is only this one
     _waiting: list[RawRecord] = field(default_factory=list)
-    _columns: RecordColumns | None = None  # the waiting records, as long as all are of one series
+    _columns: OpenedRecords | None = None  # the waiting records, as long as all are of one series
     _bytes: int = 0
     _first: RawBatch | None = None  # that the waiting records began with; None while none wait
     _end: int = -1
@@ -235,7 +235,7 @@ class Repacker:
             self._waiting = []
         self._first, self._bytes = None, 0
 
-    def _flush_columns(self, columns: RecordColumns) -> None:
+    def _flush_columns(self, columns: OpenedRecords) -> None:
         """Make one batch of the columns that wait; where the target takes less, let their records wait one by one."""
         assert self._first is not None
         merged = columns.build_raw_batch(self._first.codec, self._end, self._epoch)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
-from replicator.batch import batch_selection, batch_series, repack
+from replicator.batch import batch_selection, repack, series_search
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.codecs import CODEC_NAMES, compress_payload
 from replicator.batch.record_batch import walk_batch_lengths
@@ -66,15 +66,15 @@ def compressed(batch: bytes, codec: int) -> bytes:
 
 def rebuilt_columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of records of each batch that is built from columns from now on."""
-    from replicator.batch.record_columns import RecordColumns
+    from replicator.batch.record_columns import OpenedRecords
 
-    counts, build = list[int](), RecordColumns.build_raw_batch
+    counts, build = list[int](), OpenedRecords.build_raw_batch
 
-    def counted(columns: RecordColumns, *rest: Any) -> object:
+    def counted(columns: OpenedRecords, *rest: Any) -> object:
         counts.append(len(columns))
         return build(columns, *rest)
 
-    monkeypatch.setattr(RecordColumns, "build_raw_batch", counted)
+    monkeypatch.setattr(OpenedRecords, "build_raw_batch", counted)
     return counts
 
 
@@ -365,11 +365,11 @@ def test_any_answer_is_selected_as_one_by_one(seed: int, draw: st.DataObject) ->
     aborted = draw.draw(st.sampled_from(((), (), (), ((7, first + 5),))))
     with pytest.MonkeyPatch.context() as patch:
         shortest = draw.draw(st.sampled_from((2, 2, 5, SHORTEST_SERIES)))
-        for module in (batch_selection, batch_series, repack):
+        for module in (batch_selection, repack, series_search):
             patch.setattr(module, "SHORTEST_SERIES", shortest)
         merged = draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES)))
         opened = draw.draw(st.sampled_from((3_000, 20_000, 16 << 20)))
-        for module in (batch_series, repack):
+        for module in (repack, series_search):
             patch.setattr(module, "MERGED_BATCH_BYTES", merged)
             patch.setattr(module, "MAX_OPENED_BYTES", opened)
         many = select_batches(fetched, position, aborted, terms=at_once)

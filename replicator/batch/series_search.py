@@ -14,7 +14,8 @@ import numpy as np
 from crc32c import crc32c
 
 from replicator.batch.batch_series import BatchSeries
-from replicator.batch.codecs import CODEC_NAMES, CodecError, decompress_payload
+from replicator.batch.codecs import CODEC_NAMES, ZSTD, CodecError, decompress_payload
+from replicator.batch.filler_batch import FILLER_TIMESTAMP
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
 from replicator.batch.record_batch import (
     CODEC_BITS,
@@ -119,6 +120,7 @@ class _Answer:
     leader_epochs: Numbers
     producers: Numbers
     first_times: Numbers
+    max_times: Numbers
     checksums: Numbers
 
     @staticmethod
@@ -131,7 +133,7 @@ class _Answer:
         places = np.array(edges[: len(heads) + 1], dtype=np.int64)
         bases = heads["base"].astype(np.int64)
         ends = bases + heads["last_delta"] + 1
-        rest = ("count", "attributes", "leader_epoch", "producer", "first_time", "checksum")
+        rest = ("count", "attributes", "leader_epoch", "producer", "first_time", "max_time", "checksum")
         columns = [heads[name].astype(np.int64) for name in rest]
         return _Answer(fetched, places[:-1], places[1:], bases, ends, *columns)
 
@@ -157,6 +159,7 @@ class _Answer:
         is_small = (sizes < terms.small) & (sizes <= terms.limits.max_batch)
         is_small &= (self.attributes & ~(TRANSACTIONAL | CODEC_BITS)) == 0
         is_small &= codecs < len(CODEC_NAMES)
+        is_small &= (codecs != ZSTD) | (self.max_times != FILLER_TIMESTAMP)  # whoever leaves out filler has to see it
         if terms.refused:
             refused = np.sort(np.fromiter(terms.refused, dtype=np.int64))
             is_small &= np.searchsorted(refused, self.bases) == np.searchsorted(refused, self.ends)

@@ -21,7 +21,7 @@ from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ClusterError, ProtocolError
 from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
-from replicator.batch.filler_batch import is_filler_batch
+from replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.errors import ForeignWrite
 from replicator.partition_states import OffsetSpan
@@ -90,7 +90,8 @@ class PartitionLoopGuard:
 
     def __call__(self, batch: RawBatch) -> bool:
         """Whether the batch is left out. Filler of another flow always is: it holds nobody's data."""
-        if batch.max_timestamp == 0 and batch.codec == ZSTD and not batch.control and is_filler_batch(batch):
+        is_of_1970 = batch.max_timestamp == FILLER_TIMESTAMP
+        if is_of_1970 and batch.codec == ZSTD and not batch.control and is_filler_batch(batch):
             return True
         flow = self.guard
         local = flow.forward == "local"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -13,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters.claim_rules import ClaimedPartition
 from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
 from replicator.batch import batch_selection, repack, series_search
 from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.codecs import CODEC_NAMES, compress_payload
+from replicator.batch.codecs import CODEC_NAMES, ZSTD, compress_payload
+from replicator.batch.filler_batch import build_filler_batch
 from replicator.batch.record_batch import walk_batch_lengths
 from replicator.batch.repack import MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
+from replicator.copy.loop_guard import LoopGuard
 from replicator.limits import TargetLimits
 from tests.examples import choose_examples
 from tests.replicator.build import (
@@ -134,6 +138,24 @@ def test_producers_whose_batches_are_judged_one_by_one_are_left_to_that(monkeypa
     assert seen(selected) == seen(select_batches(log, 0, leave_out=left_out, terms=ONE_BY_ONE))
     assert selected.batches[0].spans == ((0, 60), (61, 59))
     assert counts == [], "what waits when a batch comes between goes on one by one"
+
+
+def test_filler_is_left_out_of_a_series() -> None:
+    """Of another flow into the source, by whoever takes all that is not filler."""
+    log, expected = [], []
+    for at in range(0, 160, 2):
+        filler = at in (60, 62, 120)
+        header, payload = build_filler_batch(2, 9, 0, at)
+        batch = header + payload if filler else compressed(data(0, 2, size=100, producer_id=9), ZSTD)
+        log.append(assign_batch_offset(batch, at, 0))
+        expected += [] if filler else [at, at + 1]
+    guard = LoopGuard("onprem", "cloud", "all", dict, lambda *_: True, guarded=False).at(
+        ClaimedPartition("orders", uuid.UUID(int=1), 0)
+    )
+    for takes_all_of in (guard.takes_all_of, ONE_BY_ONE.takes_all_of):
+        selected = select_batches(answer(*log), 0, leave_out=guard, terms=RepackTerms(takes_all_of=takes_all_of))
+        found = [batch.source_offset(index) for batch in selected.batches for index in range(batch.records)]
+        assert found == expected
 
 
 def test_a_batch_that_is_damaged_ends_the_series_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

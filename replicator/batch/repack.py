@@ -74,9 +74,9 @@ class RepackTerms:
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
     (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
-    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether of the
-    producer with this id no batch that is not filler is left out, and all have the same merge group, so that its batches
-    can be judged many at a time (`replicator.batch.batch_series`).
+    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether all
+    batches of the producer with this id are copied, except filler, and have the same merge group, so that they can be
+    judged many at a time (`replicator.batch.batch_series`).
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)

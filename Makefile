@@ -89,7 +89,7 @@ bench-lint: env ## how lint grows: 10, 100, 1,000 clusters, 10,000 flows, 100,00
 bench-aligned: env jars ## what equal offsets cost against the plan's budget, in about 5 minutes; BENCH_ALIGNED_START=1e8 in less
 	$(BIN)/python -m bench.aligned
 
-bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 12 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
+bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 16 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
 	$(BIN)/python -m bench.replicate
 
 bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 6 minutes; BENCH_PARTITIONS=100,1000

@@ -29,7 +29,7 @@ COPY_BENCH_PARTITIONS = 4
 _IN_FLIGHT = 5
 _LARGEST = 1 << 20
 _BYTES_A_SECOND = 300e6  # what a copy may reach at best, and batches; a case is loaded for that
-_BATCHES_A_SECOND = 30e3
+_BATCHES_A_SECOND = 200e3
 _MOST_BYTES = 800e6
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, BatchChecksum, RawBatch, decode_batches
-from replicator.batch.repack import RejectedRecord, Repacker, RepackTerms
+from replicator.batch.record_batch import (
+    UNKNOWN_RECORD_COUNT,
+    BatchChecksum,
+    RawBatch,
+    decode_batches,
+    walk_batch_lengths,
+)
+from replicator.batch.repack import SHORTEST_SERIES, RejectedRecord, Repacker, RepackTerms
 from replicator.errors import BadBatch, CompactionHole
+
+if TYPE_CHECKING:
+    from replicator.batch.batch_series import BatchSeries
 
 _ABORT = 0
 _AS_THEY_COME = RepackTerms()
@@ -48,25 +58,18 @@ def select_batches(
     the next Fetch brings the rest. `leave_out` says which producers' batches must not travel on (the loop guard).
     Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
     on. `terms` say what the target takes."""
-    epoch = -1
-    last: RawBatch | None = None
     refused: BadBatch | None = None
-    holes = False
     with closing(Repacker(terms)) as packing:
+        selection = _Selection(packing, leave_out, position)
         try:
-            for batch, is_aborted in decode_with_outcome(fetched, aborted):
-                if batch.end <= position:
-                    last = batch
-                    continue
-                if packing.must_wait(batch, position):
+            at = 0
+            for series in _find_series(fetched, position, aborted, terms):
+                if not selection.take_each(fetched[at : series.first_byte], aborted):
                     break
-                if _has_hole_before(batch, position):
-                    if not terms.holes():
-                        raise CompactionHole(batch.base)
-                    holes = True
-                if batch.records and not batch.control and not is_aborted and not leave_out(batch):
-                    packing.take(batch, position)
-                position, epoch, last = batch.end, batch.leader_epoch, batch
+                selection.take_series(series)
+                at = series.end_byte
+            else:
+                selection.take_each(fetched[at:], aborted)
         except BadBatch as error:
             error.__context__ = None  # the frames that they came through hold what was opened
             refused = error.with_traceback(None)
@@ -74,13 +77,64 @@ def select_batches(
     # A record that is left out here is one that another worker may have written: as good as a hole.
     return SelectedBatches(
         packing.ready,
-        position,
-        epoch,
+        selection.position,
+        selection.leader_epoch,
         refused,
         tuple(packing.rejected),
-        holes or bool(packing.rejected),
-        None if last is None else BatchChecksum.of(last),
+        selection.has_holes or bool(packing.rejected),
+        None if selection.last is None else BatchChecksum.of(selection.last),
     )
+
+
+@dataclass(slots=True)
+class _Selection:
+    """How far an answer is worked through. last: the last batch in front of `position`."""
+
+    packing: Repacker
+    leave_out: Callable[[RawBatch], bool]
+    position: int
+    leader_epoch: int = -1
+    has_holes: bool = False
+    last: RawBatch | None = None
+
+    def take_each(self, part: memoryview, aborted: Sequence[tuple[int, int]]) -> bool:
+        """Decide batch by batch. Returns False where the answer must end for now. Raises BadBatch."""
+        for batch, is_aborted in decode_with_outcome(part, aborted):
+            if batch.end <= self.position:
+                self.last = batch
+                continue
+            if self.packing.must_wait(batch, self.position):
+                return False
+            if _has_hole_before(batch, self.position):
+                if not self.packing.terms.holes():
+                    raise CompactionHole(batch.base)
+                self.has_holes = True
+            if batch.records and not batch.control and not is_aborted and not self.leave_out(batch):
+                self.packing.take(batch, self.position)
+            self._pass(batch)
+        return True
+
+    def take_series(self, series: BatchSeries) -> None:
+        """The same of batches that are all small and copied, and of markers between them."""
+        self.packing.take_series(series)
+        self._pass(series.last)
+
+    def _pass(self, batch: RawBatch) -> None:
+        self.position, self.leader_epoch, self.last = batch.end, batch.leader_epoch, batch
+
+
+def _find_series(
+    fetched: memoryview, position: int, aborted: Sequence[tuple[int, int]], terms: RepackTerms
+) -> list[BatchSeries]:
+    """The series of an answer. Where none can be, nothing is imported for them: numpy takes 14 MiB of memory."""
+    if aborted or terms.change is not None or terms.small <= BATCH_HEADER_BYTES:
+        return []
+    edges = walk_batch_lengths(fetched)
+    if len(edges) <= SHORTEST_SERIES or edges[-1] >= terms.small * len(edges):
+        return []
+    from replicator.batch.series_search import find_series
+
+    return find_series(fetched, edges, position, terms)
 
 
 def decode_with_outcome(fetched: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[RawBatch, bool]]:

@@ -16,6 +16,7 @@ from replicator.batch.records import encode_key_and_value
 
 # Records in a batch. Never more: the broker keeps an object a record, and dies of 12 million.
 FILLER_BATCH_RECORDS: Final = 100_000
+FILLER_TIMESTAMP: Final = 0  # ms, of every record
 _FRONT = struct.Struct(">qiibI")
 _BACK = struct.Struct(">hiqqqhii")
 
@@ -45,7 +46,7 @@ def _template(count: int) -> tuple[bytes, bytes]:
     if not 0 < count <= FILLER_BATCH_RECORDS:
         raise ValueError(f"a filler batch of {count} records; 1 to {FILLER_BATCH_RECORDS} are allowed")
     payload = compress_payload(ZSTD, _empty_records(count))
-    back = _BACK.pack(ZSTD, count - 1, 0, 0, -1, -1, -1, count)
+    back = _BACK.pack(ZSTD, count - 1, FILLER_TIMESTAMP, FILLER_TIMESTAMP, -1, -1, -1, count)
     front = _FRONT.pack(0, BATCH_HEADER_BYTES - 12 + len(payload), -1, CURRENT_MAGIC, crc32c(payload, crc32c(back)))
     return front + back, payload
 

@@ -11,9 +11,10 @@ from replicator.errors import BadBatch
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")
+_SIZE, _SIZE_AT = struct.Struct(">i"), 8  # bytes of a batch behind this field
 _OLD_TIMESTAMP = struct.Struct(">q")
 CODEC_BITS: Final = 0x07
-LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x08, 0x10, 0x20
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 _CRC_AT, _OLD_CRC_AT = 17, 12  # of a batch; of a message in format v0 or v1
 MAGIC_BYTE_AT: Final = 16  # in every format, also where the whole message is shorter than our header
 CURRENT_MAGIC: Final = 2  # the format that brokers store since Kafka 0.11
@@ -45,12 +46,12 @@ class RawBatch(NamedTuple):
     @property
     def control(self) -> bool:
         """True for a batch of transaction markers."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def transactional(self) -> bool:
         """True for a batch that was written in a transaction."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def codec(self) -> int:
@@ -95,11 +96,26 @@ def decode_batches(fetched: memoryview) -> Iterator[RawBatch]:
             return
         if stop < at + (BATCH_HEADER_BYTES if magic == CURRENT_MAGIC else MAGIC_BYTE_AT + 2):
             raise BadBatch(f"is {12 + length} bytes long, shorter than its own header", base)
-        yield _message(fetched[at:stop], base) if magic < CURRENT_MAGIC else _batch(fetched, at, stop)
+        yield _message(fetched[at:stop], base) if magic < CURRENT_MAGIC else decode_batch(fetched, at, stop)
         at = stop
 
 
-def _batch(fetched: memoryview, at: int, stop: int) -> RawBatch:
+def walk_batch_lengths(fetched: memoryview) -> list[int]:
+    """Where batches begin, and where the last of them ends. Ends in front of the first that is cut off, or whose length
+    no batch of the current format has."""
+    at, last, size, edges = 0, len(fetched) - BATCH_HEADER_BYTES, len(fetched), [0]
+    read, add = _SIZE.unpack_from, edges.append
+    while at <= last:
+        (length,) = read(fetched, at + _SIZE_AT)
+        at += 12 + length
+        if length < BATCH_HEADER_BYTES - 12 or at > size:
+            break
+        add(at)
+    return edges
+
+
+def decode_batch(fetched: memoryview, at: int, stop: int) -> RawBatch:
+    """The batch of the current format that begins at byte `at` and ends at `stop`."""
     base, _length, epoch, _magic, _crc, attributes, delta, _first, newest, pid, pepoch, sequence, count = (
         _HEADER.unpack_from(fetched, at)
     )

@@ -141,12 +141,21 @@ def build_raw_batch(records: Sequence[RawRecord], codec: int, end: int, leader_e
         add(rest)
     count = len(records)
     spans.append((expected - count + span_from, count - span_from))
-    body = compress_payload(codec, b"".join(pieces))
-    back = _BACK.pack(codec, count - 1, first_time, newest, -1, -1, -1, count)
+    return assemble_raw_batch(b"".join(pieces), codec, spans, (first_time, newest), end, leader_epoch)
+
+
+def assemble_raw_batch(
+    records: bytes, codec: int, spans: Sequence[tuple[int, int]], times: tuple[int, int], end: int, leader_epoch: int
+) -> RawBatch:
+    """A batch of `records`, which are encoded and not compressed yet. times: of the first and of the newest one (ms).
+    spans: see `RawBatch`; they say what the base offset is and how many records there are."""
+    base, count = spans[0][0], sum([records for _, records in spans])
+    body = compress_payload(codec, records)
+    back = _BACK.pack(codec, count - 1, *times, -1, -1, -1, count)
     crc = crc32c(body, crc32c(back))
     front = _FRONT.pack(base, BATCH_HEADER_BYTES - 12 + len(body), leader_epoch, CURRENT_MAGIC, crc)
     data = memoryview(b"".join((front, back, body)))
-    return RawBatch(base, end, leader_epoch, codec, newest, -1, -1, -1, count, data, tuple(spans))
+    return RawBatch(base, end, leader_epoch, codec, times[1], -1, -1, -1, count, data, tuple(spans))
 
 
 def _wrapped(time: int) -> int:

@@ -14,7 +14,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from replicator.batch.codecs import CODEC_NAMES, NONE
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
@@ -30,17 +30,24 @@ from replicator.batch.records import (
 from replicator.errors import BadBatch, CompactionHole, OversizedBatch
 from replicator.limits import TargetLimits
 
+if TYPE_CHECKING:  # numpy is imported where there is a series
+    from replicator.batch.batch_series import BatchSeries
+    from replicator.batch.record_columns import OpenedRecords
+
 SMALL_BATCH_BYTES: Final = (
     8 << 10
 )  # bytes of a batch that is worth merging; above it a Produce request costs less than the walk
 MERGED_BATCH_BYTES: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
 # Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
 # next one, after the other partitions' turn.
-_OPENED: Final = 16 << 20
-# Fetchers run side by side. A batch that holds more than OPENED takes several times that while it is made anew, so one
+MAX_OPENED_BYTES: Final = 16 << 20
+# Fetchers run side by side. A batch that holds more than that takes several times that while it is made anew, so one
 # of them is opened at a time in a process.
 _LARGE: Final = threading.Lock()
-_A_RECORD: Final = 150  # bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes
+# Bytes of memory besides what the record holds: the tuple, two numbers, the front of the bytes.
+OPENED_RECORD_BYTES: Final = 150
+WAITING_RECORD_BYTES: Final = 8  # of a merged batch, about: what stands in front of key, value and headers
+SHORTEST_SERIES: Final = 32  # batches from which on numpy costs less than one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,9 @@ class RepackTerms:
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
     (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
-    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened.
+    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether all
+    batches of the producer with this id are copied, except filler, and have the same merge group, so that they can be
+    judged many at a time (`replicator.batch.batch_series`).
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)
@@ -75,6 +84,7 @@ class RepackTerms:
     isolate: bool = False
     small: int = SMALL_BATCH_BYTES
     merge_group: Callable[[RawBatch], object] = lambda _batch: None
+    takes_all_of: Callable[[int], bool] = lambda _producer_id: False
     holes: Callable[[], bool] = lambda: True
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
@@ -94,8 +104,9 @@ class Repacker:
     rejected: list[RejectedRecord] = field(default_factory=list)
     _alone: RawBatch | None = None  # the batch that the waiting records are, as long as there is only this one
     _waiting: list[RawRecord] = field(default_factory=list)
+    _columns: OpenedRecords | None = None  # the waiting records, as long as all are of one series
     _bytes: int = 0
-    _first: RawBatch | None = None  # that the waiting records began with
+    _first: RawBatch | None = None  # that the waiting records began with; None while none wait
     _end: int = -1
     _epoch: int = -1
     _change: Callable[[RawRecord], RawRecord] | None = None
@@ -114,7 +125,7 @@ class Repacker:
             if not small:
                 self.ready.append(batch)
                 return
-            if self._alone is None and not self._waiting:
+            if self._is_empty():
                 self._alone = batch
                 return
             stored = self._open_to_merge(batch)
@@ -129,6 +140,39 @@ class Repacker:
         self._add(batch, records)
         if not small:
             self.flush()
+
+    def take_series(self, series: BatchSeries) -> None:
+        """As `take` for each of its batches, many at a time."""
+        at = 0
+        while at < len(series):
+            first = series.decode(at)
+            if not self._can_merge(first):
+                self.flush()
+            end = min(series.find_openable_end(at, MAX_OPENED_BYTES - self._opened), series.find_group_end(at))
+            if self._is_empty() and end - at >= SHORTEST_SERIES:
+                self._take_group(series, at, end)
+                at = end
+            else:
+                self.take(first, first.base)
+                at += 1
+
+    def _take_group(self, series: BatchSeries, first: int, end: int) -> None:
+        """Merge the batches from `first` up to `end` where nothing waits."""
+        while True:
+            full = min(max(series.find_end_within(first, MERGED_BATCH_BYTES), first + 1), end)
+            size = series.measure(first, full)
+            self._columns, self._bytes = series.select_records(first, full), size
+            self._opened += size + OPENED_RECORD_BYTES * len(self._columns)
+            self._first = series.decode(first)
+            last = series.decode(full - 1)
+            self._end, self._epoch = last.end, last.leader_epoch
+            if full == end:
+                return
+            self.flush()
+            first = full
+
+    def _is_empty(self) -> bool:
+        return self._alone is None and self._first is None
 
     def _open_to_merge(self, batch: RawBatch) -> list[RawRecord] | None:
         """The records of a small batch; None if opening it costs more than a merge is worth."""
@@ -164,21 +208,23 @@ class Repacker:
     def _opened_records(self, batch: RawBatch, position: int) -> list[RawRecord]:
         """The records of a batch that cannot pass; of a large one when no other is being worked on."""
         if not self._has_large:
-            if batch.records * _A_RECORD <= _OPENED:
+            if batch.records * OPENED_RECORD_BYTES <= MAX_OPENED_BYTES:
                 with contextlib.suppress(OversizedBatch):
-                    return _records(batch, position, _OPENED)
+                    return _records(batch, position, MAX_OPENED_BYTES)
             _LARGE.acquire()
             self._has_large = True
         return _records(batch, position)
 
     def _is_spent(self) -> bool:
-        return self._opened >= _OPENED
+        return self._opened >= MAX_OPENED_BYTES
 
     def flush(self) -> None:
         """Make a batch, or several, of what waits."""
         if self._alone is not None:
             self.ready.append(self._alone)
             self._alone = None
+        if self._columns is not None:
+            self._flush_columns(self._columns)
         if self._waiting:
             assert self._first is not None
             for records, end in self._pieces():
@@ -186,8 +232,18 @@ class Repacker:
                     records, self._first.codec, end, self.terms.limits, self._epoch
                 ):
                     self.ready.append(batch._replace(producer_id=self._first.producer_id))
-            self._waiting, self._bytes = [], 0
-        self._first = None
+            self._waiting = []
+        self._first, self._bytes = None, 0
+
+    def _flush_columns(self, columns: OpenedRecords) -> None:
+        """Make one batch of the columns that wait; where the target takes less, let their records wait one by one."""
+        assert self._first is not None
+        merged = columns.build_raw_batch(self._first.codec, self._end, self._epoch)
+        if len(merged.data) <= self.terms.limits.max_batch:
+            self.ready.append(merged._replace(producer_id=self._first.producer_id))
+        else:
+            self._waiting = columns.list_records()
+        self._columns = None
 
     def _pieces(self) -> list[tuple[list[RawRecord], int]]:
         """What waits, with the source offset behind it; dense: in stretches of consecutive offsets."""
@@ -201,7 +257,7 @@ class Repacker:
     def _can_merge(self, batch: RawBatch) -> bool:
         """Whether it may become one batch with what waits."""
         first = self._alone or self._first
-        if self.terms.dense and first is not None and batch.base != (self._end if self._waiting else first.end):
+        if self.terms.dense and first is not None and batch.base != (self._end if self._alone is None else first.end):
             return False
         return first is None or (
             first.codec == batch.codec
@@ -220,13 +276,16 @@ class Repacker:
         )
 
     def _add(self, batch: RawBatch, records: list[RawRecord]) -> None:
-        size = sum([len(record.rest) for record in records]) + 8 * len(records)
-        self._opened += size + _A_RECORD * len(records)
+        size = sum([len(record.rest) for record in records]) + WAITING_RECORD_BYTES * len(records)
+        self._opened += size + OPENED_RECORD_BYTES * len(records)
         if self._bytes + size > MERGED_BATCH_BYTES:
             self.flush()
+        if self._columns is not None:
+            self._waiting, self._columns = self._columns.list_records(), None
         self._waiting += records
         self._bytes += size
-        self._first = self._first or batch
+        if records:
+            self._first = self._first or batch
         self._end, self._epoch = batch.end, batch.leader_epoch
 
     def _allowed(self, batch: RawBatch, stored: list[RawRecord], records: list[RawRecord]) -> list[RawRecord]:

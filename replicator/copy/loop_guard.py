@@ -18,10 +18,10 @@ from typing import Final
 
 from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import FLOWS_TOPIC
-from clusters.errors import ProtocolError
+from clusters.errors import ClusterError, ProtocolError
 from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
-from replicator.batch.filler_batch import is_filler_batch
+from replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.errors import ForeignWrite
 from replicator.partition_states import OffsetSpan
@@ -90,7 +90,8 @@ class PartitionLoopGuard:
 
     def __call__(self, batch: RawBatch) -> bool:
         """Whether the batch is left out. Filler of another flow always is: it holds nobody's data."""
-        if batch.max_timestamp == 0 and batch.codec == ZSTD and not batch.control and is_filler_batch(batch):
+        is_of_1970 = batch.max_timestamp == FILLER_TIMESTAMP
+        if is_of_1970 and batch.codec == ZSTD and not batch.control and is_filler_batch(batch):
             return True
         flow = self.guard
         local = flow.forward == "local"
@@ -101,6 +102,19 @@ class PartitionLoopGuard:
         if (left_out or (path and flow.paths)) and not flow.claims(self.where, batch):
             raise ForeignWrite(batch.base, batch.end, batch.producer_id)
         return left_out
+
+    def takes_all_of(self, producer_id: int) -> bool:
+        """Whether every batch of this producer that is not filler is taken without asking a ledger, and all came the
+        same way: those of an application, and where no id counts those of everybody."""
+        flow = self.guard
+        local = flow.forward == "local"
+        if not local and not flow.guarded:
+            return True
+        try:
+            path = flow.path(producer_id)
+        except ClusterError:
+            return False  # each of its batches is judged by itself, which raises the error at the first one
+        return not path or (not local and flow.target not in path and not flow.paths)
 
     def path_of(self, batch: RawBatch) -> ClusterPath:
         """The clusters that a batch was in before the target, from the one where it was produced to the source. Only

@@ -117,11 +117,12 @@ class CopyRegistry:
             self.writer, taken.block, durable, failed, self.later, epochs, lambda: copy.producer.needs_epoch
         )
         source, counted = self.connect(task.record.flow.source), SchemaIdCounts()
+        guard = self._guard(task, source, taken.source.topic_id)
         active = ActiveCopy(
             copy=copy,
             ledger=ledger,
             rate=self.rates.of(task.key.flow, task.record.flow.quota),
-            leave_out=self._guard(task, source, taken.source.topic_id),
+            leave_out=guard,
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
@@ -129,6 +130,7 @@ class CopyRegistry:
                 self.discovery.limits_of(task.key.flow, task.key.target_topic),
                 refused,
                 isolate=copy.refusals.quarantine,
+                takes_all_of=guard.takes_all_of,
                 holes=lambda: copy.producer.alone,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
@@ -183,6 +185,7 @@ class CopyRegistry:
                 refused,
                 isolate=copy.refusals.quarantine,
                 merge_group=guard.path_of,
+                takes_all_of=guard.takes_all_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
             ),
             counted=counted,
@@ -214,15 +217,17 @@ class CopyRegistry:
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
+        guard = self._guard(task, source, taken.source.topic_id)
+        limits = self.discovery.limits_of(task.key.flow, task.key.target_topic)
         active = ActiveCopy(
             copy=copy,
             ledger=None,
             rate=self.rates.of(task.key.flow, task.record.flow.quota),
-            leave_out=self._guard(task, source, taken.source.topic_id),
+            leave_out=guard,
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(self.discovery.limits_of(task.key.flow, task.key.target_topic)),
+            terms=RepackTerms(limits, takes_all_of=guard.takes_all_of),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
         self._active_copies[id(active)] = active

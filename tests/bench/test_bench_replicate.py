@@ -69,9 +69,10 @@ def test_a_commit_that_is_not_here_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("batch_bytes", "codec", "batch", "names"),
     [
-        (1_100, "none", 10, ["share of the limit"]),
+        (1_100, "none", 10, ["records/s over tuned MM2", "share of the limit"]),
         (20_000, "zstd", 1_000, ["records/s over tuned MM2", "share of the limit"]),
-        (160, "none", 1, []),
+        (160, "none", 1, ["records/s over tuned MM2"]),
+        (400, "lz4", 10, []),
     ],
 )
 def test_goals_that_a_case_has(batch_bytes: int, codec: str, batch: int, names: list[str]) -> None:

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from clusters.claim_rules import ClaimedPartition
+from clusters.errors import Unreachable
 from replicator.batch.filler_batch import build_filler_batch
 from replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
 from replicator.errors import ForeignWrite
@@ -47,6 +48,33 @@ def guard_of(
 )
 def test_what_travels_on(forward: str, producer_id: int, left_out: bool) -> None:
     assert guard_of(forward)(written_by(producer_id)) is left_out
+
+
+@pytest.mark.parametrize("forward", ["all", "local"])
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("paths", [True, False])
+def test_whose_batches_need_not_be_asked_for_one_by_one(forward: str, guarded: bool, paths: bool) -> None:
+    def claims(_where: object, _batch: object) -> bool:
+        raise AssertionError("a ledger was asked")
+
+    guard = guard_of(forward, claims=claims, guarded=guarded, paths=paths)
+    taken = {producer for producer in (-1, 999, BACK, OTHER, FAR) if guard.takes_all_of(producer)}
+    assert {-1, 999} <= taken
+    assert (BACK in taken) == (FAR in taken) == (forward == "all" and not guarded)
+    assert (OTHER in taken) == (forward == "all" and not (guarded and paths))
+    for producer in taken:
+        assert not guard(written_by(producer))
+        assert guard.path_of(written_by(producer)) == ("onprem",)
+
+
+def test_a_producer_of_whom_nothing_can_be_read_is_judged_batch_by_batch() -> None:
+    def unreachable() -> dict[int, ClusterPath]:
+        raise Unreachable("nobody answers", alias="onprem")
+
+    guard = guard_of(registry=unreachable)
+    assert not guard.takes_all_of(999)
+    with pytest.raises(Unreachable):
+        guard(written_by(999))
 
 
 def test_without_a_guard_only_local_forwarding_leaves_something_out() -> None:

@@ -303,7 +303,7 @@ def test_small_batches_that_hold_much_pass_as_they_are() -> None:
 
 
 def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repack, "_OPENED", 300_000)
+    monkeypatch.setattr(repack, "MAX_OPENED_BYTES", 300_000)
     log = [data(2 * at, offsets=(1,), size=100_000, codec="gzip") for at in range(7)]
     position, answers = 0, []
     while position < 14:
@@ -315,7 +315,7 @@ def test_an_answer_opens_a_bounded_part_and_the_next_one_goes_on(monkeypatch: py
 
 
 def test_behind_the_bound_what_can_pass_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repack, "_OPENED", MERGED_BATCH_BYTES)
+    monkeypatch.setattr(repack, "MAX_OPENED_BYTES", MERGED_BATCH_BYTES)
     huge = [data(at, size=MERGED_BATCH_BYTES, codec="gzip") for at in range(2)]
     selected = select_batches(answer(*huge, data(2), data(3), data(4)), 0)
     assert spans(selected) == [(at, 1) for at in range(5)]
@@ -350,7 +350,7 @@ def test_one_large_batch_is_opened_at_a_time(end: str, monkeypatch: pytest.Monke
     """Several fetchers at once would each hold several times what a large batch holds."""
     turn, held = Turn(), list[bool]()
     monkeypatch.setattr(repack, "_LARGE", turn)
-    monkeypatch.setattr(repack, "_OPENED", 50_000)
+    monkeypatch.setattr(repack, "MAX_OPENED_BYTES", 50_000)
     monkeypatch.setattr(codecs, "MAX_DECOMPRESSED_BYTES", 99_000 if end == "refused" else 1_000_000)
 
     def observed(*args: Any) -> RawBatch:
@@ -380,7 +380,7 @@ def test_many_records_are_large(count: int, taken: int, monkeypatch: pytest.Monk
     """A record of seven bytes takes 150 of memory."""
     turn = Turn()
     monkeypatch.setattr(repack, "_LARGE", turn)
-    monkeypatch.setattr(repack, "_OPENED", 150_000)
+    monkeypatch.setattr(repack, "MAX_OPENED_BYTES", 150_000)
     select_batches(answer(sealed(with_attributes(data(0, count, size=1, codec="gzip"), 0x09))), 0)
     assert (turn.taken, turn.held) == (taken, False)
 

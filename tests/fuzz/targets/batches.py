@@ -2,8 +2,8 @@
 
 The first byte of an input says whether checksums are made right after the mutation (odd: yes, or else nothing behind
 the checksum would ever be read), and at which offset one reads. `clusters.record_batch.decode_batch_records` is not
-here: it reads what tests have built. Oracle: of batches with right checksums, the worker passes on none with a wrong
-one.
+here: it reads what tests have built. Oracles: of batches with right checksums, the worker passes on none with a wrong
+one; small batches that are merged at once become what they become one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from replicator.batch.codecs import CODEC_NAMES, compress_payload
 from replicator.batch.legacy_formats import decode_records_of_any_format
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.records import decode_record_fields
-from replicator.batch.repack import RepackTerms
+from replicator.batch.repack import SHORTEST_SERIES, RepackTerms
 from replicator.errors import ReplicatorError
 from spark.fingerprint import fingerprint_slices, sum_fingerprints
 from spark.reading.batch_decoding import CorruptBatch, OldMessageFormat, locate_records, split_checked_batches
@@ -40,7 +40,9 @@ def target() -> Target:
         emptied(0, 3) + data(3, 2, producer_id=9),
         old_format(0, 0) + old_format(1, 1),
         data(0, 1, size=3000),
-        *(_packed(codec) for codec in CODEC_NAMES),
+        b"".join(data(at) for at in range(SHORTEST_SERIES + 1)),
+        b"".join(data(2 * at, 2, codec="gzip") for at in range(SHORTEST_SERIES + 1)),
+        *(_packed(codec) for codec in range(len(CODEC_NAMES))),
     ]
     seeds = [bytes([first]) + log for log in logs for first in (0, 1, 5)]
     magics = (b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"\x1f\x8b\x08", b"\x04\x22\x4d\x18")
@@ -65,7 +67,7 @@ def _attempt(found: bytes) -> str:
     right, position = first & 1, first >> 2
     log = _with_right_checksums(found[1:]) if right else found[1:]
     came, refused = [], None
-    for part in (_sifted, _merged, _opened, _proved):
+    for part in (_sifted, _merged, _merged_at_once, _opened, _proved):
         try:
             came.append(part(log, position if right else 0))
         except (ReplicatorError, ProtocolError, CorruptBatch, OldMessageFormat) as error:
@@ -85,6 +87,18 @@ def _sifted(log: bytes, position: int) -> str:
 def _merged(log: bytes, position: int) -> str:
     """As where the target takes no holes and small batches become large ones."""
     return _passed(log, position, RepackTerms(isolate=True, change=lambda: lambda record: record))
+
+
+def _merged_at_once(log: bytes, position: int) -> str:
+    """Oracle: one by one the same comes of it."""
+    one_by_one, at_once = (
+        select_batches(memoryview(log), position, terms=RepackTerms(takes_all_of=lambda _id, taken=taken: taken))
+        for taken in (False, True)
+    )
+    refused = str(one_by_one.refused) != str(at_once.refused)
+    if refused or one_by_one._replace(refused=None) != at_once._replace(refused=None):
+        raise OracleViolated("batches that are taken at once become others than one by one")
+    return f"at once {min(len(at_once.batches), 3)}"
 
 
 def _passed(log: bytes, position: int, terms: RepackTerms) -> str:

@@ -1,0 +1,210 @@
+"""Records of many batches at once, as columns of numbers over the bytes of one Fetch answer.
+
+What `replicator.batch.records` does for one record after the other, numpy does here for thousands: a topic whose
+batches hold a record each has six thousand of them in a MiB. Both say the same of the same bytes, and build the same
+bytes (`tests/replicator/test_batch_series.py`).
+
+A column is an array with a row for each record (or batch). Positions are bytes in the answer, or where batches are
+compressed in what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from clusters.varints import decode_zigzag
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.records import RawRecord, assemble_raw_batch
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+_Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_LONGEST_VARINT: Final = 5  # bytes of those that are read here: 35 bits, deltas of timestamps up to 198 days
+_SEVEN, _SEVEN_BITS, _CONTINUED = np.uint64(7), np.uint64(0x7F), np.uint64(0x80)
+_NOWHERE: Final = 1 << 40  # behind the end of every answer
+_FEW_BATCHES: Final = 16  # below it a step over all batches costs more than one after the other
+
+
+class RecordBodies(NamedTuple):
+    """The records of batches, not compressed: those of a batch fill `data` from its start to its stop. All other fields
+    are columns with a row a batch; the last three say what its header says. first_times: ms."""
+
+    data: memoryview
+    starts: Numbers
+    stops: Numbers
+    counts: Numbers
+    bases: Numbers
+    first_times: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedRecords:
+    """Records in the order of their source offsets; timestamps in ms. rests, sizes: where in `data` the key, the value
+    and the headers stand, and how many bytes they take."""
+
+    data: memoryview
+    offsets: Numbers
+    timestamps: Numbers
+    rests: Numbers
+    sizes: Numbers
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def select(self, first: int, end: int) -> OpenedRecords:
+        """The records from index `first` up to, not including, `end`."""
+        rows = slice(first, end)
+        return OpenedRecords(
+            self.data, self.offsets[rows], self.timestamps[rows], self.rests[rows], self.sizes[rows]
+        )  # fmt: skip
+
+    def list_records(self) -> list[RawRecord]:
+        """One by one."""
+        stops = (self.rests + self.sizes).tolist()
+        places = zip(self.offsets.tolist(), self.timestamps.tolist(), self.rests.tolist(), stops, strict=True)
+        return [RawRecord(offset, time, bytes(self.data[at:stop])) for offset, time, at, stop in places]
+
+    def build_raw_batch(self, codec: int, end: int, leader_epoch: int) -> RawBatch:
+        """As `replicator.batch.records.build_raw_batch` of these records (at least one)."""
+        count = len(self)
+        indexes = _zigzag(np.arange(count, dtype=np.int64))
+        deltas = _zigzag(self.timestamps - self.timestamps[0])
+        lengths = 1 + _measure_varints(deltas) + _measure_varints(indexes) + self.sizes
+        sizes = _zigzag(lengths)
+        stops = np.cumsum(lengths + _measure_varints(sizes))
+        body = np.zeros(int(stops[-1]), dtype=np.uint8)
+        at = np.concatenate((np.zeros(1, dtype=np.int64), stops[:-1]))
+        at = _write_varints(body, at, sizes) + 1  # the attributes of a record are 0
+        at = _write_varints(body, at, deltas)
+        _write_varints(body, at, indexes)
+        _copy_pieces(self.data, self.rests, body, stops - self.sizes, self.sizes)
+        times = int(self.timestamps[0]), int(self.timestamps.max())
+        return assemble_raw_batch(body.tobytes(), codec, self._list_spans(), times, end, leader_epoch)
+
+    def _list_spans(self) -> list[tuple[int, int]]:
+        edges = [0, *(np.flatnonzero(np.diff(self.offsets) != 1) + 1).tolist(), len(self)]
+        firsts = self.offsets[edges[:-1]].tolist()
+        return [(first, stop - at) for first, at, stop in zip(firsts, edges[:-1], edges[1:], strict=True)]
+
+
+def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[OpenedRecords, Mask]:
+    """All records of these batches (at least one, each with records), and which of the batches can be read so.
+
+    What is said of the records of another batch means nothing. It is damaged, has holes, or holds numbers that no
+    producer writes: `decode_records` says which. No count may exceed what fits into its body, four bytes a record.
+    """
+    octets = np.frombuffer(bodies.data, dtype=np.uint8)
+    rows = np.cumsum(bodies.counts) - bodies.counts  # of the first record of each batch
+    starts, stops, is_readable = _find_records(octets, bodies, rows)
+    times, at = _decode_varints(octets, starts + 1)  # behind the attributes
+    deltas, at = _decode_varints(octets, at)
+    indexes = np.arange(len(starts), dtype=np.int64) - np.repeat(rows, bodies.counts)
+    is_readable &= np.logical_and.reduceat((deltas == indexes) & (at <= stops), rows)
+    columns = OpenedRecords(
+        bodies.data,
+        np.repeat(bodies.bases, bodies.counts) + indexes,
+        np.repeat(bodies.first_times, bodies.counts) + times,  # begins again at the other end, as Java's long
+        at,
+        stops - at,
+    )
+    return columns, is_readable
+
+
+def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[Numbers, Numbers, Mask]:
+    """Where each record begins behind its length, and where it ends; and of which batches the records fill the body.
+
+    A record says where the next begins, so that all batches are walked in step, the one with most records first."""
+    starts = np.empty(int(bodies.counts.sum()), dtype=np.int64)
+    stops = np.empty_like(starts)
+    order = np.argsort(-bodies.counts, kind="stable")
+    left, at, row = bodies.counts[order], bodies.starts[order], rows[order]
+    for step in range(int(left[0])):
+        walking = int(np.searchsorted(-left, -step, side="left"))  # those that have more than `step` records
+        if walking < _FEW_BATCHES and step:
+            _find_rest(octets.data, starts, stops, at[:walking], row[:walking] + step, left[:walking] - step)
+            break
+        lengths, behind = _decode_varints(octets, at[:walking])
+        starts[row[:walking] + step] = behind
+        at[:walking] = stops[row[:walking] + step] = behind + lengths
+    ends = stops[rows + bodies.counts - 1]
+    return starts, stops, ends == bodies.stops
+
+
+def _find_rest(data: memoryview, starts: Numbers, stops: Numbers, at: Numbers, row: Numbers, left: Numbers) -> None:
+    """The same of a few batches of which `left` records are to be found from `at` on."""
+    for place, first, count in zip(at.tolist(), row.tolist(), left.tolist(), strict=True):
+        for record in range(first, first + count):
+            try:
+                size, start = decode_zigzag(data, place)
+            except (IndexError, ValueError):
+                size, start = 0, _NOWHERE
+            place = start + size if 0 <= size <= len(data) else _NOWHERE
+            starts[record], stops[record] = start, place
+
+
+def _decode_varints(octets: _Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """(number, position behind it) of the zigzag varint at each position. Behind one that is too long to be read here
+    stands _NOWHERE, where no record ends."""
+    octet = octets.take(at, mode="clip")  # who reads beyond the end finds that out by the position behind
+    numbers = (octet & 0x7F).astype(np.int64)
+    behind = at + 1
+    longer = np.flatnonzero(octet & 0x80)
+    for shift in range(7, 7 * _LONGEST_VARINT, 7):
+        if not len(longer):
+            break
+        octet = octets.take(behind[longer], mode="clip")
+        numbers[longer] |= (octet & 0x7F).astype(np.int64) << shift
+        behind[longer] += 1
+        longer = longer[(octet & 0x80) != 0]
+    behind[longer] = _NOWHERE
+    return (numbers >> 1) ^ -(numbers & 1), behind
+
+
+def _zigzag(numbers: Numbers) -> npt.NDArray[np.uint64]:
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def _measure_varints(numbers: npt.NDArray[np.uint64]) -> Numbers:
+    """Bytes of each as a varint."""
+    sizes = np.ones(len(numbers), dtype=np.int64)
+    for bits in range(7, int(numbers.max()).bit_length(), 7):
+        sizes += numbers >= np.uint64(1 << bits)
+    return sizes
+
+
+def _write_varints(into: _Bytes, at: Numbers, numbers: npt.NDArray[np.uint64]) -> Numbers:
+    """Write a number at each position. Returns the positions behind."""
+    behind, rows, left = at + 1, np.arange(len(at)), numbers
+    while True:
+        goes_on = left >= _CONTINUED
+        into[at] = (left & _SEVEN_BITS).astype(np.uint8) | goes_on.astype(np.uint8) << 7
+        rows = rows[goes_on]
+        if not len(rows):
+            return behind
+        left, at = left[goes_on] >> _SEVEN, at[goes_on] + 1
+        behind[rows] += 1
+
+
+def _copy_pieces(data: memoryview, at: Numbers, into: _Bytes, to: Numbers, sizes: Numbers) -> None:
+    """Copy pieces of these sizes. A piece of 2^k to 2^(k+1) bytes is its first 2^k bytes and its last 2^k, which may
+    overlap. So a step copies pieces of one width, and there are two steps for each power of two."""
+    for width, chosen in _group_by_width(sizes):
+        source = np.ndarray((len(data) - width + 1,), dtype=f"V{width}", buffer=data, strides=(1,))
+        target = np.ndarray((len(into) - width + 1,), dtype=f"V{width}", buffer=into.data, strides=(1,))
+        begins, goes, over = at[chosen], to[chosen], sizes[chosen] - width
+        target[goes] = source[begins]
+        target[goes + over] = source[begins + over]
+
+
+def _group_by_width(sizes: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """(width, which) of the sizes from `width` up to, not including, the double, for each power of two."""
+    widths = np.frexp(sizes.astype(np.float64))[1]  # 0 of nothing, 1 of one byte
+    for exponent in np.flatnonzero(np.bincount(widths)).tolist():
+        if exponent:
+            yield 1 << (exponent - 1), np.flatnonzero(widths == exponent)

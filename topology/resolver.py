@@ -257,6 +257,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         sync=sync,
         placement=settings.get("workers", "placement", default="embedded"),
         heal_ms=settings.get("workers", "heal"),
+        compression=settings.get("compression"),
     )
 
 

@@ -29,6 +29,7 @@ from replicator.batch.records import (
 )
 from replicator.errors import BadBatch, CompactionHole, OversizedBatch
 from replicator.limits import TargetLimits
+from topology.egress_compression import EgressCompression
 
 SMALL_BATCH_BYTES: Final = (
     8 << 10
@@ -67,7 +68,8 @@ class RepackTerms:
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
     (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
-    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened.
+    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. compression: of what is then
+    not compressed (`replicator.batch.egress_compression`).
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)
@@ -78,6 +80,7 @@ class RepackTerms:
     holes: Callable[[], bool] = lambda: True
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
+    compression: EgressCompression | None = None
 
 
 @dataclass(slots=True)

@@ -132,6 +132,7 @@ class CopyRegistry:
                 holes=lambda: copy.producer.alone,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
+                compression=task.record.flow.compression,
             ),
             quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
@@ -184,6 +185,7 @@ class CopyRegistry:
                 isolate=copy.refusals.quarantine,
                 merge_group=guard.path_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
+                compression=task.record.flow.compression,
             ),
             counted=counted,
             wake=taken.sender.wake,
@@ -222,7 +224,10 @@ class CopyRegistry:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(self.discovery.limits_of(task.key.flow, task.key.target_topic)),
+            terms=RepackTerms(
+                self.discovery.limits_of(task.key.flow, task.key.target_topic),
+                compression=task.record.flow.compression,
+            ),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
         self._active_copies[id(active)] = active

@@ -117,8 +117,9 @@ def _unsnappied_block(block: bytes, left: int, most: int) -> bytes:
 
 
 def _lz4ed(raw: _Buffer, level: int | None) -> bytes:
-    packer = cramjam.lz4.Compressor(1 if level is None else level, False, False)  # level, checksum of the content, linked blocks
-    packer.compress(raw)
+    # level, checksum of the content, linked blocks
+    packer = cramjam.lz4.Compressor(1 if level is None else level, False, False)
+    packer.compress(bytes(raw))  # it takes nothing else
     return bytes(packer.finish())
 
 

@@ -141,7 +141,7 @@ class World:
 
     def _values(self, count: int) -> list[bytes | None]:
         self.made += count
-        return [b"%d" % number for number in range(self.made - count, self.made)]
+        return [b"%-30d" % number for number in range(self.made - count, self.made)]
 
 
 def check_map(

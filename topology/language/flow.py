@@ -9,7 +9,6 @@ from topology.egress_compression import (
     CODEC_LEVELS,
     HIGHEST_LEVEL,
     NO_COMPRESSION,
-    EgressCompression,
     build_egress_compression,
 )
 from topology.language.scalars import (
@@ -44,10 +43,12 @@ from topology.scalar_shape import YamlShape
 from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 
-def _compression(value: CheckedValue) -> EgressCompression | None:
-    if not value.fields:
-        return build_egress_compression(value.data)
-    return build_egress_compression(value.get("codec"), value.get("level"))
+def _compression(value: CheckedValue) -> str | None:
+    """A codec alone stays what it is."""
+    if value.fields:
+        build_egress_compression(value.get("codec"), value.get("level"))
+    codec: str | None = value.data
+    return codec
 
 
 def _naming(value: CheckedValue) -> None:

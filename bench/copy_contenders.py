@@ -20,12 +20,15 @@ from bench.process_usage import is_running, list_descendants, read_cpu_seconds, 
 from bench.results import report_progress
 from bench.workload import COPY_BENCH_PARTITIONS, LoadedTopic, build_ready_requests, delete_bench_topic, send_requests
 from clusters.admin import Admin
+from clusters.partition_status_records import read_partition_statuses
 from clusters.wire.connection import open_connection
 from lab.detached_process import is_alive, send_signal
 from lab.mirrormaker import ConnectMirrorMaker, build_source_connector
 from replicator.apply import apply_plan
+from replicator.compression_forecast import forecast_compression
 from topology import compile_path
 
+_REPORTED_S = 30.0  # until all reports of a copy that has ended must be there
 _EARLIER_CODE = "before"  # the name of the contender that runs the code of BENCH_BEFORE
 _CLI = [sys.executable, "-m", "cli.main"]
 _TOPOLOGY = """\
@@ -64,11 +67,14 @@ TUNED_CONNECTOR = {
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """One copy of one topic by one contender."""
+    """One copy of one topic by one contender. saved: the share of bytes that compression saved, and forecast: the one
+    that a plan expected; None without compression."""
 
     contender: str
     progress: CopyMeasurement
     peak_mib: float
+    saved: float | None = None
+    forecast: float | None = None
 
 
 class BareProduceContender:
@@ -166,6 +172,38 @@ class WatershedContender:
             apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
         else:
             subprocess.run([*_CLI, "apply", str(path)], cwd=self._checkout, stdout=subprocess.DEVNULL, check=True)
+
+
+class CompressingContender(WatershedContender):
+    """A worker of a flow with `compression: zstd`."""
+
+    def __init__(self, place: BenchClusters) -> None:
+        super().__init__(place, more="    compression: zstd\n")
+        self.name = "watershed zstd"
+
+    def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        """Watches the copy of the whole topic, and reads what its worker reports of the bytes."""
+        with self.running(loaded.topic) as (pid, prefix):
+            topic = f"{prefix}.{loaded.topic}"
+            watch = CopyWatch(self._place.target, topic, loaded.records, pid, self._place.brokers, max(at_most, 60.0))
+            progress = watch.until_done(lambda: is_running(pid))
+            peak = read_peak_mib(list_descendants(pid))
+            saved = self._read_saved_share(topic, loaded.bytes)
+            plan = compile_path(self._place.directory / f"{prefix}.yaml")
+        [forecast] = forecast_compression(plan, {"source": self._place.source}.__getitem__)
+        delete_bench_topic(self._place.target, topic)
+        return CopyRun(self.name, progress, peak, saved, forecast.saved)
+
+    def _read_saved_share(self, topic: str, least: int) -> float:
+        deadline = time.monotonic() + _REPORTED_S
+        while True:
+            reports = [each for each in read_partition_statuses(self._place.target) if each.target_topic == topic]
+            copied = sum(each.copied_bytes for each in reports)
+            if copied >= least:
+                return sum(each.saved_bytes for each in reports) / copied
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{copied} bytes of {topic} are reported, of {least} that were copied")
+            time.sleep(0.2)
 
 
 class MirrorMakerContender:

@@ -11,6 +11,8 @@ from bench.results import BenchGoal
 _Row = dict[str, Any]
 
 _OURS, _TUNED, _LIMIT = "watershed", "mm2 tuned", "limit"
+_COMPRESSING = "watershed zstd"
+_SAVED, _MB_A_CPU_SECOND, _FORECAST_OFF = 0.6, 100.0, 0.1  # issue 19
 _FASTER = {100: 10.0, 1_000: 3.0}  # records/s over tuned MirrorMaker 2, uncompressed, by record size
 _CHEAPER = {100: 20.0, 1_000: 6.0}  # CPU per record under tuned MirrorMaker 2
 _FASTER_COMPRESSED = 5.0
@@ -48,6 +50,8 @@ def build_throughput_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
             goals.append(BenchGoal(f"{name}: share of the limit", of_limit, 0.9, "higher"))
         elif _SMALL[0] <= ours["batch_bytes"] < _SMALL[1]:
             goals.append(BenchGoal(f"{name}: share of the limit", of_limit, 0.5, "higher"))
+        if packed := found.get(_COMPRESSING):
+            goals += _build_compression_goals(name, packed)
         if before := found.get("before"):
             as_fast = round(ours["krecords_s"] / before["krecords_s"], 3)
             goals.append(BenchGoal(f"{name}: records/s over those before", as_fast, _AS_FAST, "higher"))
@@ -69,6 +73,17 @@ def build_wire_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
             BenchGoal(f"{row['away']} away, with losses: longest_ms", row["lossy_longest_ms"], _STALL_MS, "lower"),
             BenchGoal(f"{row['away']} away: records lost", row["lost"] + row["lossy_lost"], 0, "lower"),
         )
+    ]
+
+
+def _build_compression_goals(case: str, row: _Row) -> list[BenchGoal]:
+    """Of a worker that compresses JSON on its way: bytes of the source a second of its processor time."""
+    a_cpu_second = round(row["mb_s"] / row["krecords_s"] * 1e3 / max(row["cpu_s_per_m"], 0.001), 1)
+    off = round(abs(row["forecast"] / row["saved"] - 1), 3) if row["saved"] else 1.0
+    return [
+        BenchGoal(f"{case}, {row['contender']}: share of bytes saved", row["saved"], _SAVED, "higher"),
+        BenchGoal(f"{case}, {row['contender']}: MB a CPU second", a_cpu_second, _MB_A_CPU_SECOND, "higher"),
+        BenchGoal(f"{case}, {row['contender']}: forecast off by", off, _FORECAST_OFF, "lower"),
     ]
 
 

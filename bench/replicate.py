@@ -26,7 +26,13 @@ from typing import Any
 
 from bench import latency, plot
 from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import BareProduceContender, CopyRun, MirrorMakerContender, WatershedContender
+from bench.copy_contenders import (
+    BareProduceContender,
+    CompressingContender,
+    CopyRun,
+    MirrorMakerContender,
+    WatershedContender,
+)
 from bench.goals import build_latency_goals, build_throughput_goals
 from bench.process_usage import list_descendants, read_cpu_seconds
 from bench.results import RESULTS_FOLDER, choose_size, is_smoke_run, publish_results, report_progress
@@ -37,6 +43,7 @@ from lab import mirrormaker
 from lab.errors import LabError
 
 QUICK_CASES = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
+_COMPRESSED_CASE = "1000b-none-1000"  # a worker with `compression: zstd` copies it, too
 _MIRROR_S = choose_size(5.0, 1.0)  # MirrorMaker 2 is watched so long at most; its rate needs no whole topic
 _MIRRORS = choose_size(("mm2 default", "mm2 tuned"), ("mm2 tuned",))
 _LOADS = choose_size(("idle", "beside a saturating copy"), ("idle",))
@@ -96,6 +103,8 @@ def _measured(
     ]
     if before is not None:
         contenders.append(WatershedContender(place, checkout=before))
+    if case.name == _COMPRESSED_CASE:
+        contenders.append(CompressingContender(place))
     runs: list[CopyRun] = []
     for number in range(rounds if has_goal or before else 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
@@ -133,7 +142,16 @@ def _row(loaded: LoadedTopic, runs: list[CopyRun]) -> dict[str, Any]:
         "start_s": round(median(lambda run: run.progress.start_s), 2),
         "copied": "all" if all(run.progress.whole for run in runs) else f"{_MIRROR_S:g} s of it",
         "rounds": len(runs),
+        **_compression(runs),
     }
+
+
+def _compression(runs: list[CopyRun]) -> dict[str, Any]:
+    saved = [run.saved for run in runs if run.saved is not None]
+    forecast = [run.forecast for run in runs if run.forecast is not None]
+    if not saved or not forecast:
+        return {}
+    return {"saved": round(statistics.median(saved), 4), "forecast": round(statistics.median(forecast), 4)}
 
 
 def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], seconds: float) -> list[dict[str, Any]]:

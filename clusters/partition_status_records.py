@@ -31,12 +31,13 @@ class PartitionStatus(ControlRecordBody):
     lag_ms is for how long the oldest uncopied record has been waiting (`replicator.worker.partition_lag`); event_age_ms
     is how old the timestamp of the last copied record is, whatever that says. None: not known. open_records: offsets
     behind the source's last stable offset, which wait for a transaction to end. rate_bytes: a second; copied_bytes:
-    since the worker took the partition. error, remedy: for people. seen: a loud state's offsets and topic ids
-    (`replicator.partition_states.Halt.to_json`). note: what was given up on the way, and by whose decision, or what
-    else a person should know. aligning: while an aligned partition is filled, how far it is: `done` and `of` are
-    offsets of the target, `rate` is offsets a second, `seconds_left` an estimate. young: the target's brokers hold the
-    producer state that keeps several workers from harm, so that the partition may move to another one at any time.
-    source_seen_ms: when the source last told its end (the worker's clock, milliseconds since 1970): all that a failover
+    since the worker took the partition, before its own compression, which saved `saved_bytes` of them. error, remedy:
+    for people. seen: a loud state's offsets and topic ids (`replicator.partition_states.Halt.to_json`). note: what was
+    given up on the way, and by whose decision, or what else a person should know. aligning: while an aligned partition
+    is filled, how far it is: `done` and `of` are offsets of the target, `rate` is offsets a second, `seconds_left` an
+    estimate. young: the target's brokers hold the producer state that keeps several workers from harm, so that the
+    partition may move to another one at any time. source_seen_ms: when the source last told its end (the worker's
+    clock, milliseconds since 1970): all that a failover
     knows of what was there. worker, pid: who serves it; serving: through which slot.
     """
 
@@ -69,6 +70,7 @@ class PartitionStatus(ControlRecordBody):
     pid: int = 0
     at_ms: int = 0
     serving: int = -1
+    saved_bytes: int = 0
 
     @property
     def key(self) -> str:

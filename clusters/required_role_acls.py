@@ -12,7 +12,7 @@ broker with an authorizer by the tests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
@@ -284,6 +284,9 @@ def _observe(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield from _groups(plan, flow, ("once", "continuous"), reading=True)
     if flow.rejected == "quarantine":
         yield _topic(flow.target, _QUARANTINE, "READ", "show the records that the target refused")
+    if flow.compression is not None:
+        why = "read a few batches to forecast what compression saves (optional)"
+        yield from (replace(right, optional=True) for right in _topics(flow, "source", "READ", why))
 
 
 def _verify(flow: PlanFlow) -> Iterator[RequiredRight]:

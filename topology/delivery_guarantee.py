@@ -6,6 +6,9 @@
 | `exactly_once: transactions` | the same, and AddPartitionsToTxn, EndTxn | others see aborts unless `read_committed` |
 | `at_least_once, proven` | Produce 3, Fetch 4 | records repeat after a crash; the proof names each |
 
+A flow with `compression: zstd` needs Produce 7 at its target: older brokers refuse the codec (KIP-110). Without that it
+has no guarantee at all, since every batch would be refused.
+
 A source needs record batches (Fetch 4) for any of them. No flow runs below what its file asks for, so only
 `delivery.semantics: at_least_once` allows the last one, and what keeps a flow from it stands in
 `topology.repeat_obstacles`.
@@ -30,6 +33,7 @@ from topology.cluster_capabilities import (
     RequestVersions,
     TriedCapability,
 )
+from topology.egress_compression import CompressionCodec
 
 ClusterEnd = Literal["source", "target"]
 Delivery = Literal["sequence", "transactions"]
@@ -46,8 +50,8 @@ _EXACTLY_ONCE: Final[dict[Delivery, Guarantee]] = {
 class RequestNeed:
     """A request that a copy sends: the versions that will do, and the first Kafka release that has one of them.
 
-    why: what the request is for, in words. The versions are those that `clusters.wire.versions` encodes and that say
-    what a copy has to know; a test holds both together.
+    why: what the request is for, in words. otherwise: what to do in place of an upgrade. The versions are those that
+    `clusters.wire.versions` encodes and that say what a copy has to know; a test holds both together.
     """
 
     request: str
@@ -55,6 +59,7 @@ class RequestNeed:
     highest: int
     release: str
     why: str
+    otherwise: str = "take the flow out; a wave without a way back says `rollback: {none: why}`"  # at a target
 
 
 _READ: Final = (
@@ -77,6 +82,9 @@ _TRANSACTIONS: Final = (
     RequestNeed("add_partitions_to_txn", 0, 3, "0.11", "transactions"),
     RequestNeed("end_txn", 0, 5, "0.11", "transactions"),
 )
+_COMPRESSED: Final[dict[CompressionCodec, RequestNeed]] = {
+    "zstd": RequestNeed("produce", 7, 13, "2.1", "zstd", "say another codec, as in `compression: lz4`")
+}
 # What a probe may disprove: name → what to say of it. At both ends, for any guarantee:
 _TRIED_AT_BOTH: Final = ((LOG_ENDS, "the right end of a log"),)
 # At the target:
@@ -142,19 +150,23 @@ def decide_guarantee(
     *,
     allows_repeats: bool = False,
     obstacle: str = "",
+    codec: CompressionCodec | None = None,
 ) -> GuaranteeDecision:
     """Decides by what is known; of a cluster that is None nothing is known, and nothing is held against it.
 
-    allows_repeats, obstacle: see `GuaranteeDecision`; of a flow, `topology.repeat_obstacles` knows them.
+    allows_repeats, obstacle: see `GuaranteeDecision`; of a flow, `topology.repeat_obstacles` knows them. codec: that
+    workers compress with.
     """
     at_source = tuple(_list_missing_at_source(source)) if source is not None else ()
-    at_target = tuple(_list_missing_at_target(target, delivery)) if target is not None else ()
+    packing = (_COMPRESSED[codec],) if codec in _COMPRESSED else ()
+    at_target = tuple(_list_missing_at_target(target, delivery, packing)) if target is not None else ()
     missing = (*at_source, *at_target)
     if not missing:
         notes = tuple(_list_notes(target, delivery)) if target is not None else ()
         return GuaranteeDecision(delivery, _EXACTLY_ONCE[delivery], notes=notes)
     is_usable = target is None or not (
-        list(_find_missing(target, "target", _REPEATS)) or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
+        list(_find_missing(target, "target", (*_REPEATS, *packing)))
+        or list(_list_disproved(target, "target", _TRIED_AT_BOTH))
     )
     lower = AT_LEAST_ONCE if is_usable and not at_source else None
     return GuaranteeDecision(delivery, lower, missing, allows_repeats, obstacle)
@@ -195,8 +207,10 @@ def _list_missing_at_source(source: ClusterCapabilities) -> Iterator[MissingCapa
     yield from _list_disproved(source, "source", _TRIED_AT_BOTH)
 
 
-def _list_missing_at_target(target: ClusterCapabilities, delivery: Delivery) -> Iterator[MissingCapability]:
-    yield from _find_missing(target, "target", list_request_needs("target", delivery))
+def _list_missing_at_target(
+    target: ClusterCapabilities, delivery: Delivery, packing: tuple[RequestNeed, ...]
+) -> Iterator[MissingCapability]:
+    yield from _find_missing(target, "target", (*packing, *list_request_needs("target", delivery)))
     yield from _list_disproved(target, "target", (*_TRIED_AT_BOTH, *_TRIED_FOR[delivery]))
 
 
@@ -248,7 +262,7 @@ def _find_missing(
                 "setting that has the request"
             )
             if end == "target":
-                remedy += ". Or take the flow out; a wave without a way back says `rollback: {none: why}`"
+                remedy += f". Or {need.otherwise}"
         takes = "do not take it" if found is None else f"take {found}"
         wanted = RequestVersions(need.lowest, need.highest)
         yield MissingCapability(

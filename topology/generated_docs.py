@@ -184,7 +184,7 @@ def _said(shape: YamlShape) -> str:
     if isinstance(shape, (NamedShape, ConvertedShape)):
         return _said(shape.inner)
     if isinstance(shape, ScalarOrShape):
-        return "selector"
+        return f"{_said(shape.scalar)}, or mapping"
     if isinstance(shape, RecordShape):
         return "one of" if shape.one_of else "mapping"
     assert isinstance(shape, ScalarShape), shape
@@ -194,8 +194,8 @@ def _said(shape: YamlShape) -> str:
 
 def _record(shape: YamlShape) -> RecordShape | None:
     """The record behind a shape, if it is one."""
-    while isinstance(shape, (NamedShape, ConvertedShape)):
-        shape = shape.inner
+    while isinstance(shape, (NamedShape, ConvertedShape, ScalarOrShape)):
+        shape = shape.other if isinstance(shape, ScalarOrShape) else shape.inner
     return shape if isinstance(shape, RecordShape) else None
 
 

@@ -11,7 +11,7 @@ from topology.language.flow import FLOW_SETTINGS
 from topology.model import CheckedValue, build_mapping
 
 _MAX_FLOWS = 20_000
-_ATOMIC = {"naming"}  # a policy and its parameters belong together
+_ATOMIC = {"naming", "compression"}  # a policy and its parameters belong together
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _too_many(path: str, span: FileSpan) -> Problem:
 
 
 def merge_settings(below: CheckedValue | None, above: CheckedValue) -> CheckedValue:
-    """Key by key, one level into each section; lists and naming are replaced as a whole."""
+    """Key by key, one level into each section; lists, naming and compression are replaced as a whole."""
     if below is None:
         return above
     fields = dict(below.fields)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from topology.bounded_json import parse_json_object
+from topology.egress_compression import EgressCompression
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.migration_waves import PlanMigration
 from topology.naming import Naming
@@ -197,6 +198,7 @@ class PlanFlow:
     offsets_reason: why the flow is `mapped` although the file asks for `aligned`.
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
+    compression: of batches that the source stores uncompressed; None: they pass as they are.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
 
@@ -234,6 +236,7 @@ class PlanFlow:
     allows_repeats: bool = False
     placement: WorkerPlacement = "embedded"
     heal_ms: int | None = None
+    compression: EgressCompression | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -291,6 +294,8 @@ class PlanFlow:
             value["placement"] = self.placement
         if self.heal_ms is not None:  # older plans keep their hash
             value["heal_ms"] = self.heal_ms
+        if self.compression is not None:  # older plans keep their hash
+            value["compression"] = self.compression.to_json()
         return value
 
     @classmethod
@@ -301,6 +306,7 @@ class PlanFlow:
         return cls(
             **value
             | {
+                "compression": EgressCompression.from_json(value.get("compression")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),

@@ -56,4 +56,5 @@ def decide_flow_guarantee(
         target,
         allows_repeats=flow.allows_repeats,
         obstacle=explain_repeat_obstacle(flow, others),
+        codec=None if flow.compression is None else flow.compression.codec,
     )

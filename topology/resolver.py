@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from topology import naming
 from topology.application_controls import AirflowControl, HttpAuthentication, KubernetesControl, PlanApplication
+from topology.egress_compression import EgressCompression, build_egress_compression
 from topology.finding import Label, Problem
 from topology.migration_waves import (
     ApprovalGate,
@@ -257,7 +258,14 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         sync=sync,
         placement=settings.get("workers", "placement", default="embedded"),
         heal_ms=settings.get("workers", "heal"),
+        compression=_compression(settings.at("compression")),
     )
+
+
+def _compression(value: CheckedValue | None) -> EgressCompression | None:
+    if value is None:
+        return None
+    return build_egress_compression(value.get("codec") if value.fields else value.data, value.get("level"))
 
 
 def _sync(settings: CheckedValue) -> SyncSettings:

@@ -21,6 +21,7 @@ from cutover.journal.topology_journal import read_journal_chain
 from cutover.operations.moved_applications import describe_moved_applications
 from cutover.run_claim import find_started_waves
 from replicator.apply_fleets import find_fleet_changes
+from replicator.compression_forecast import CompressionForecast, forecast_compression
 from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
 from replicator.sync.sync_on_apply import find_sync_differences
 from topology.cluster_capabilities import ClusterCapabilities
@@ -46,7 +47,8 @@ _OWN_TOPICS = (
 
 @dataclass(frozen=True, slots=True)
 class PlanReview:
-    """The plan beside the live clusters. found: what differs. missing: settings of the file that nothing executes."""
+    """The plan beside the live clusters. found: what differs. missing: settings of the file that nothing executes.
+    compression: what flows that compress would save."""
 
     plan: Plan
     inventory: Inventory
@@ -54,6 +56,7 @@ class PlanReview:
     lint: LintResult
     missing: list[UnsupportedSetting]
     offsets: list[TopicOffsetMode]
+    compression: Sequence[CompressionForecast] = ()
 
     @property
     def has_changes(self) -> bool:
@@ -112,7 +115,7 @@ def review_plan(
     offsets = plan_offset_modes(plan, connect)
     topology = load_topology(path).topology
     missing = list(find_unsupported_settings(topology)) if topology is not None else []
-    return PlanReview(plan, inventory, found, result, missing, offsets)
+    return PlanReview(plan, inventory, found, result, missing, offsets, forecast_compression(plan, connect))
 
 
 def list_missing_apply_rights(plan: Plan, connect: SettingsLookup) -> list[str]:
@@ -182,6 +185,7 @@ def _document(review: PlanReview) -> dict[str, Any]:
             for each in compiled.flows
         ],
         "offsets": [each.to_json() for each in review.offsets],
+        "compression": [each.to_json() for each in review.compression],
         "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
@@ -209,7 +213,7 @@ def _lines(review: PlanReview) -> Iterator[str]:
             yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
         if flow.sync.schemas.translated:
             yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
-    yield from (f"  {each}" for each in review.offsets)
+    yield from (f"  {each}" for each in (*review.offsets, *review.compression))
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}
     yield (

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from replicator.batch.egress_compression import compress_batch
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
 from replicator.batch.record_batch import (
     UNKNOWN_RECORD_COUNT,
@@ -74,9 +75,10 @@ def select_batches(
             error.__context__ = None  # the frames that they came through hold what was opened
             refused = error.with_traceback(None)
         packing.flush()
+    compression = terms.compression
     # A record that is left out here is one that another worker may have written: as good as a hole.
     return SelectedBatches(
-        packing.ready,
+        packing.ready if compression is None else [compress_batch(batch, compression) for batch in packing.ready],
         selection.position,
         selection.leader_epoch,
         refused,

@@ -2,7 +2,7 @@
 
 What the Java client reads and writes: gzip; snappy in blocks with the frame of xerial's snappy-java, and bare snappy as
 other clients write it; lz4 in frames of independent blocks (Java refuses linked ones); zstd frames. Levels are the
-libraries' defaults, as they are the producers'.
+libraries' defaults, as they are the producers', where none is asked for.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ class DecompressedTooLarge(CodecError):
     """They hold more than may be opened."""
 
 
-def compress_payload(codec: int, raw: bytes) -> bytes:
-    """The payload of a v2 batch. Raises KeyError for a codec that does not exist."""
+def compress_payload(codec: int, raw: _Buffer, level: int | None = None) -> bytes:
+    """The payload of a v2 batch. level: of the codec (`topology.egress_compression.CODEC_LEVELS`); snappy has none.
+    Raises KeyError for a codec that does not exist."""
     if codec == NONE:
-        return raw
-    return _COMPRESS[codec](raw)
+        return bytes(raw)
+    return _COMPRESS[codec](raw, level)
 
 
 def decompress_payload(codec: int, packed: _Buffer, most: int | None = None) -> bytes:
@@ -72,8 +73,8 @@ def repair_lz4_frame(packed: _Buffer) -> bytes:
     return frame[:at] + bytes([xxhash.xxh32_intdigest(frame[4:at]) >> 8 & 0xFF]) + frame[at + 1 :]
 
 
-def _gzipped(raw: bytes) -> bytes:
-    packer = zlib.compressobj(wbits=_GZIP_FRAME)
+def _gzipped(raw: _Buffer, level: int | None) -> bytes:
+    packer = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_FRAME)
     return packer.compress(raw) + packer.flush()
 
 
@@ -86,7 +87,7 @@ def _ungzipped(packed: _Buffer, most: int) -> bytes:
         raise CodecError(str(error)) from None
 
 
-def _snappied(raw: bytes) -> bytes:
+def _snappied(raw: _Buffer, _level: int | None) -> bytes:
     pieces = [_XERIAL_FRONT]
     for at in range(0, len(raw), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(raw[at : at + _XERIAL_BLOCK]))
@@ -115,9 +116,10 @@ def _unsnappied_block(block: bytes, left: int, most: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _lz4ed(raw: bytes) -> bytes:
-    packer = cramjam.lz4.Compressor(1, False, False)  # level, checksum of the content, linked blocks
-    packer.compress(raw)
+def _lz4ed(raw: _Buffer, level: int | None) -> bytes:
+    # level, checksum of the content, linked blocks
+    packer = cramjam.lz4.Compressor(1 if level is None else level, False, False)
+    packer.compress(bytes(raw))  # it takes nothing else
     return bytes(packer.finish())
 
 
@@ -125,8 +127,8 @@ def _unlz4ed(packed: _Buffer, most: int) -> bytes:
     return _grown("lz4", packed, most)
 
 
-def _zstded(raw: bytes) -> bytes:
-    return bytes(cramjam.zstd.compress(raw))
+def _zstded(raw: _Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(raw, level=level))
 
 
 def _unzstded(packed: _Buffer, most: int) -> bytes:

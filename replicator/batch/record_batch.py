@@ -25,7 +25,7 @@ class RawBatch(NamedTuple):
     """One batch; `data` is the whole of it, `end` the source offset behind everything that it covers.
 
     spans: (first source offset, records) for each stretch of consecutive source offsets in it; empty means one
-    stretch from `base`. Only a repacked batch has spans.
+    stretch from `base`. Only a repacked batch has spans. saved: bytes that it had more before we compressed it.
 
     A message of format v0 or v1 is a batch too, with `records` UNKNOWN_RECORD_COUNT; of a compressed one `base` is the
     offset of the last record in it, as its front says.
@@ -42,6 +42,7 @@ class RawBatch(NamedTuple):
     records: int
     data: memoryview
     spans: tuple[tuple[int, int], ...] = ()
+    saved: int = 0
 
     @property
     def control(self) -> bool:

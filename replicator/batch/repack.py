@@ -29,6 +29,7 @@ from replicator.batch.records import (
 )
 from replicator.errors import BadBatch, CompactionHole, OversizedBatch
 from replicator.limits import TargetLimits
+from topology.egress_compression import EgressCompression
 
 if TYPE_CHECKING:  # numpy is imported where there is a series
     from replicator.batch.batch_series import BatchSeries
@@ -76,7 +77,8 @@ class RepackTerms:
     (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
     changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether all
     batches of the producer with this id are copied, except filler, and have the same merge group, so that they can be
-    judged many at a time (`replicator.batch.batch_series`).
+    judged many at a time (`replicator.batch.batch_series`). compression: of what is then not compressed
+    (`replicator.batch.egress_compression`).
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)
@@ -88,6 +90,7 @@ class RepackTerms:
     holes: Callable[[], bool] = lambda: True
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
+    compression: EgressCompression | None = None
 
 
 @dataclass(slots=True)

@@ -56,7 +56,8 @@ class TargetProgress:
 
     acked: int  # target offset behind the last record of ours that the target has answered for
     copied_through: int = -1  # source offset; with transactions: committed
-    copied_bytes: int = 0
+    copied_bytes: int = 0  # before our compression
+    saved_bytes: int = 0  # so many of them were not sent, thanks to it
     copied_timestamp: int = -1  # of the newest record (ms)
 
 
@@ -67,6 +68,7 @@ class BatchQueue(Generic[_Batch]):
     ready: deque[_Batch] = field(default_factory=deque)
     in_flight: deque[_Batch] = field(default_factory=deque)
     buffered: int = 0  # bytes of both
+    saved: int = 0  # bytes that they had more before our compression
 
     @property
     def is_empty(self) -> bool:

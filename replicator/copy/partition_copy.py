@@ -143,10 +143,12 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
         with self.lock:
             sent = queue.in_flight.popleft()
             queue.buffered -= sent.size
+            queue.saved -= sent.batch.saved
             if answer.error == error_codes.NONE and answer.base_offset == sent.first:
                 progress.acked = sent.first + sent.records
                 progress.copied_through = sent.source_end
-                progress.copied_bytes += sent.size
+                progress.copied_bytes += sent.size + sent.batch.saved
+                progress.saved_bytes += sent.batch.saved
                 progress.copied_timestamp = sent.max_timestamp
                 self._note_stored(sent, now)
                 self._when_empty()
@@ -181,9 +183,10 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
         merged (`replicator.batch.repack`). With as many in flight as may be, one that waits is enough: the next one is
         sent no sooner than an answer comes.
         """
-        waiting, under_way = len(self.queue.ready), len(self.queue.in_flight)
+        queue = self.queue
+        waiting, under_way = len(queue.ready), len(queue.in_flight)
         most = 1 if under_way >= self.producer.depth else MAX_BATCHES_IN_FLIGHT
-        return waiting >= most and self.queue.buffered < (waiting + under_way) * SMALL_BATCH_BYTES
+        return waiting >= most and queue.buffered + queue.saved < (waiting + under_way) * SMALL_BATCH_BYTES
 
     @property
     def is_young(self) -> bool:
@@ -215,6 +218,7 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
             )
         )
         self.queue.buffered += size
+        self.queue.saved += batch.saved
         self.prepared.target = first + batch.records
 
     def _rewrite_header(self, header: memoryview, first: int) -> bytes:

@@ -98,14 +98,14 @@ def _compare(
     found: dict[PartitionKey, SourceComparison | ClusterError] = {}
     wanted = {key: (each.target, key.target_topic, max(each.first, each.end - back)) for key, each in copied.items()}
     ours: dict[PartitionKey, dict[int, _PlacedRecord]] = {}
-    for key, batches in _read_batches(at_target, wanted).items():
+    for key, batches in read_batches_at(at_target, wanted).items():
         try:
             ours[key] = {} if isinstance(batches, ClusterError) else _place_records(copied[key], batches)
         except ReplicatorError:  # a damaged batch, or a map that contradicts itself: judged elsewhere
             ours[key] = {}
         found[key] = batches if isinstance(batches, ClusterError) else NOT_COMPARED
     there = {key: (copied[key].source, key.topic, min(placed)) for key, placed in ours.items() if placed}
-    for key, batches in _read_batches(at_source, there).items():
+    for key, batches in read_batches_at(at_source, there).items():
         if isinstance(batches, ClusterError):
             found[key] = batches
             continue
@@ -151,10 +151,11 @@ def _are_alike(ours: _PlacedRecord, theirs: RawRecord, exact: bool) -> bool:
     return content and (ours.is_stamped or ours.record.timestamp == theirs.timestamp)
 
 
-def _read_batches(
+def read_batches_at(
     pool: BrokerPool[Connection], wanted: Mapping[PartitionKey, tuple[LeaderLog, str, int]]
 ) -> dict[PartitionKey, list[RawBatch] | ClusterError]:
-    """At least one whole batch of each (leader, topic, offset), and what comes with it; none where nothing is there."""
+    """At least one whole batch of each (leader, topic, offset), and what comes with it; none where nothing is there.
+    What one partition is refused stands in its place. Raises Unreachable."""
     found: dict[PartitionKey, list[RawBatch] | ClusterError] = {}
     by_leader: dict[tuple[str, int], dict[PartitionKey, tuple[LeaderLog, str, int]]] = defaultdict(dict)
     for key, (led, topic, offset) in wanted.items():

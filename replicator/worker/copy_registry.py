@@ -134,6 +134,7 @@ class CopyRegistry:
                 holes=lambda: copy.producer.alone,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
+                compression=task.record.flow.compression,
             ),
             quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
@@ -187,6 +188,7 @@ class CopyRegistry:
                 merge_group=guard.path_of,
                 takes_all_of=guard.takes_all_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
+                compression=task.record.flow.compression,
             ),
             counted=counted,
             wake=taken.sender.wake,
@@ -227,7 +229,9 @@ class CopyRegistry:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(limits, takes_all_of=guard.takes_all_of),
+            terms=RepackTerms(
+                limits, takes_all_of=guard.takes_all_of, compression=task.record.flow.compression
+            ),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
         self._active_copies[id(active)] = active

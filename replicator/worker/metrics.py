@@ -75,11 +75,16 @@ def _partitions(reports: list[PartitionStatus]) -> Iterator[Metric]:
                 family.add_metric(_labels(each), found)
         yield family
     copied = CounterMetricFamily(
-        "watershed_copied_bytes", "Bytes copied since the partition was taken.", labels=_LABELS
+        "watershed_copied_bytes", "Bytes copied since the partition was taken, before compression.", labels=_LABELS
+    )
+    saved = CounterMetricFamily(
+        "watershed_saved_bytes", "Of these, bytes that compression by the worker saved.", labels=_LABELS
     )
     for each in reports:
         copied.add_metric(_labels(each), each.copied_bytes)
+        saved.add_metric(_labels(each), each.saved_bytes)
     yield copied
+    yield saved
 
 
 def _labels(report: PartitionStatus) -> tuple[str, str, str, str]:

@@ -179,17 +179,15 @@ class PartitionTask:
         return self.latest
 
     def _build_report(self, worker: str, pid: int) -> PartitionStatus:
-        now, rate, age_ms, open_records, copied_bytes = time.monotonic(), 0.0, None, 0, 0
+        now, rate, age_ms, open_records, copied_bytes, saved_bytes = time.monotonic(), 0.0, None, 0, 0, 0
         if self.active is not None:
             copy = self.active.copy
             self._remember_position(self.active)
             rate = max(copy.progress.copied_bytes - self._bytes, 0) / max(now - self._at, 1e-3)
             self._lag.fetched(copy.progress.copied_through - self._from, copy.progress.copied_bytes - self._bytes)
             self._bytes, self._at, self._from = copy.progress.copied_bytes, now, copy.progress.copied_through
-            copied_bytes, open_records = (
-                copy.progress.copied_bytes,
-                max(copy.source.high_watermark - self._source_end, 0),
-            )
+            copied_bytes, saved_bytes = copy.progress.copied_bytes, copy.progress.saved_bytes
+            open_records = max(copy.source.high_watermark - self._source_end, 0)
             if copy.source.end >= 0:
                 self._lag.observe_end(self._source_end, now)
             if copy.progress.copied_bytes:
@@ -216,6 +214,7 @@ class PartitionTask:
             aligning=aligning,
             rate_bytes=round(rate, 1),
             copied_bytes=copied_bytes,
+            saved_bytes=saved_bytes,
             error=self._error(),
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,

@@ -49,6 +49,21 @@ def test_goals_of_a_case() -> None:
     assert [goal.holds for goal in build_throughput_goals(slow)] == [False, False, False, True]
 
 
+def test_goals_of_compression() -> None:
+    """2,000 thousand records of 100 B a second are 200 MB; a million of them (100 MB) take so many CPU seconds."""
+    rows = [row("limit", 2_000, 0.05), row("watershed", 1_900, 0.1), row("mm2 tuned", 100, 4.0)]
+    packed = row("watershed zstd", 2_000, 0.8, mb_s=200.0, saved=0.75, forecast=0.70)
+    found = {goal.name.partition(", ")[2]: goal for goal in build_throughput_goals([*rows, packed])}
+    seen = {name: (goal.value, goal.holds) for name, goal in found.items() if name.startswith("watershed zstd")}
+    assert seen == {
+        "watershed zstd: share of bytes saved": (0.75, True),
+        "watershed zstd: MB a CPU second": (125.0, True),
+        "watershed zstd: forecast off by": (0.067, True),
+    }
+    nothing = build_throughput_goals([*rows, packed | {"saved": 0.0, "forecast": 0.0, "cpu_s_per_m": 2.0}])
+    assert [goal.holds for goal in nothing if "zstd" in goal.name] == [False, False, False]
+
+
 def test_goals_against_an_earlier_commit() -> None:
     rows = [row("limit", 2_000, 0.05), row("watershed", 1_900, 0.1), row("mm2 tuned", 100, 4.0)]
     as_good = [goal for goal in build_throughput_goals([*rows, row("before", 1_950, 0.1)]) if "before" in goal.name]

@@ -1,15 +1,19 @@
-"""What `topology plan` says of guarantees, from capabilities in memory."""
+"""What `topology plan` says of guarantees, from capabilities in memory, and of compression."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from cutover.operations.plan_review import decide_guarantees, encode_guarantee, render_guarantees
+from cutover.operations.plan_review import PlanReview, decide_guarantees, encode_guarantee, render_guarantees
+from replicator.compression_forecast import CompressionForecast
 from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
 from topology.delivery_guarantee import list_request_needs
+from topology.egress_compression import EgressCompression
 from topology.inventory import Inventory, InventoryCluster
+from topology.lint import LintResult
 from topology.plan import Plan, PlanCluster, PlanFlow
 from topology.selectors import TopicSelection
 
@@ -62,3 +66,12 @@ def test_what_is_not_known_is_null_and_what_is_missing_is_told_all_the_same() ->
     assert (found["guarantee"], found["guarantee_executed"]) == ("at_least_once, proven", False)
     assert [(each["cluster"], each["what"]) for each in found["missing"]] == [("x", "end_txn at x")]
     assert "one" not in decide_guarantees(PLAN, inventory(a=None, b=WITHOUT))
+
+
+def test_what_compression_would_save_is_told() -> None:
+    forecast = CompressionForecast("one", EgressCompression("zstd", 3), 2, 1, 2_048, 0.5)
+    lint = LintResult("shop.yaml", {}, (), (), {})
+    review = PlanReview(PLAN, inventory(a=FULL, b=FULL), [], lint, [], [], [forecast])
+    assert "  one compresses (zstd, level 3): about 50% fewer bytes, by 2.0 KiB of 1 of 2 topics" in review.render()
+    [told] = json.loads(review.encode())["compression"]
+    assert (told["flow"], told["codec"], told["level"], told["saved_share"]) == ("one", "zstd", 3, 0.5)

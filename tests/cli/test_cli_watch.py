@@ -125,3 +125,25 @@ def test_lag_and_bars():
     assert render_lag(0, 0) == "0"
     assert draw_sparkline([0, 1, 2]) == " ▄█"
     assert draw_sparkline([0, 0]) == "  "
+
+
+@pytest.mark.parametrize(
+    ("asked", "copied", "saved", "told"),
+    [
+        (None, 100, 0, ""),
+        ({"codec": "zstd", "level": 3}, 0, 0, "zstd, level 3; nothing copied since the workers took the partitions"),
+        (
+            {"codec": "snappy", "level": None},
+            5_000_000,
+            3_800_000,
+            "snappy; 76% fewer bytes since the workers took the partitions (1.2 MB sent of 5.0 MB)",
+        ),
+    ],
+)
+def test_what_compression_saves_is_told_in_both_tables(
+    asked: dict[str, object] | None, copied: int, saved: int, told: str
+) -> None:
+    flow = {**FLOW, "compression": asked, "copied_bytes": copied, "saved_bytes": saved}
+    for shown in (_drawn(flow), _table([{**flow, "sync": []}])):
+        assert (f"compression: {told}" in shown) is bool(told)
+        assert ("compression" in shown) is bool(told)

@@ -29,6 +29,7 @@ from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from topology.egress_compression import EgressCompression
 from topology.inventory import InventoryAcl
 from topology.naming import Naming
 from topology.plan import PlanCluster, PlanFlow, PlanRegistry, PlanSecurity
@@ -87,6 +88,9 @@ _MUCH_RECORD = replace(
 RECORDS: dict[str, Any] = {
     "FlowRecord:now": replace(_MUCH_RECORD, guarantee="exactly_once: transactions"),
     "FlowRecord:now, little": _LITTLE_RECORD,
+    "FlowRecord:now, compressed": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
+    ),
     "FlowRecord:without guarantee": _MUCH_RECORD,
     "FlowRecord:without guarantee, little": _LITTLE_RECORD,
     "FlowRecord:without existed, retired, begins": _FLOW,
@@ -122,9 +126,16 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,
         {"done": 1, "of": 5.5, "rate": 2, "seconds_left": None}, 1.5, 100, "an error", "a remedy",
         {"source": [1, 2], "target": None, "expected_id": None, "found_id": None}, "a note: grün", True, NOW, "w1",
+        42, NOW, 3, 60,
+    ),
+    "PartitionStatus:without saved bytes": PartitionStatus(
+        "a-to-b", "orders", "orders.b", 0, "aligning", 5, 9, 4, 4, 200, 4096, 77, 1,
+        {"done": 1, "of": 5.5, "rate": 2, "seconds_left": None}, 1.5, 100, "an error", "a remedy",
+        {"source": [1, 2], "target": None, "expected_id": None, "found_id": None}, "a note: grün", True, NOW, "w1",
         42, NOW, 3,
     ),
     "PartitionStatus:now, little": _STATUS,
+    "PartitionStatus:little, without saved bytes": _STATUS,
     "PartitionStatus:without serving": replace(_STATUS, worker="w1", pid=42, at_ms=NOW),
     "PartitionStatus:with the five fields that are needed": _STATUS,
     "SyncReport:now": SyncReport(

@@ -54,6 +54,7 @@ OPERATIONS = {
     "adoption.mirrormaker_format": ({"MirrorMakerNotes"}, "adopt: MirrorMaker's own topics"),
     "adoption.mirrormaker_reader": ({"read_active_connect_groups", "read_mirrormaker_notes"}, "the same"),
     "apply_fleets": ({"find_fleet_changes"}, "plan: what apply would write of fleets"),
+    "compression_forecast": ({"CompressionForecast", "forecast_compression"}, "plan: what flows would save"),
     "copy.aligned.offset_mode_plan": ({"TopicOffsetMode", "plan_offset_modes"}, "plan: how topics would be copied"),
     "flow_state_order": (
         {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_flow_order"},

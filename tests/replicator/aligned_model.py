@@ -172,7 +172,8 @@ class AlignedSimulation(Simulation):
     def _accept(self, worker: SimulatedWorker) -> None:
         copy, ledger, answer = worker.fetched.popleft()
         small = (0, 90, 1 << 20)[self.steps_done % 3]
-        terms = RepackTerms(small=small, holes=lambda: copy.producer.alone, dense=True)
+        compression = self.choose_compression()
+        terms = RepackTerms(small=small, holes=lambda: copy.producer.alone, dense=True, compression=compression)
         runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
         if runs:
             ledger.append(runs)

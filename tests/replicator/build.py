@@ -15,8 +15,10 @@ from clusters.record_batch import (
     compute_batch_crc,
 )
 from replicator.batch.record_batch import RawBatch, decode_batches
+from topology.egress_compression import EgressCompression
 
 NOW = 1_790_000_000_000
+GZIP = EgressCompression("gzip", 6)  # fake clusters can look into it
 
 
 def data(

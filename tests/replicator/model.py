@@ -37,6 +37,8 @@ from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
 from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from tests.replicator.build import GZIP
+from topology.egress_compression import EgressCompression
 
 NOW = 1_790_000_000_000
 TOPIC = "orders"
@@ -387,11 +389,17 @@ class Simulation:
         assert answer.error == 0, answer
         worker.fetched.append((copy, ledger, answer))
 
+    def choose_compression(self) -> EgressCompression | None:
+        """The key is switched on and off all the time."""
+        return GZIP if self.steps_done // 5 % 2 else None
+
     def _accept(self, worker: SimulatedWorker) -> None:
         """Also for a copy that was given up meanwhile: its fetching thread does not know."""
         copy, ledger, answer = worker.fetched.popleft()
         terms = RepackTerms(
-            small=(0, 90, 1 << 20)[self.steps_done % 3], holes=lambda: copy.producer.alone or not self.fencing
+            small=(0, 90, 1 << 20)[self.steps_done % 3],
+            holes=lambda: copy.producer.alone or not self.fencing,
+            compression=self.choose_compression(),
         )
         runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
         if runs:

@@ -37,11 +37,12 @@ from replicator.ledger.transaction_positions import (
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.tail_comparison import PlacedContent, TailBatch, compare_tail, digest_raw_record
-from tests.replicator.build import abort, answer, commit, data, transactional
+from tests.replicator.build import GZIP, abort, answer, commit, data, transactional
 
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
 IDS = uuid.UUID(int=1), uuid.UUID(int=2)
 ONE_BY_ONE = RepackTerms(small=0)
+GZIPPED = RepackTerms(small=0, compression=GZIP)
 
 
 def build_source(shape: Sequence[int], every: int = 4) -> list[bytes]:
@@ -255,7 +256,8 @@ class Worker:
         if self.copy is not None and self.copy.trouble is None:
             at = self.copy.source.position
             fetched = self.world.source.fetch(at, batches)
-            self.copy.accept(select_batches(fetched, at, self.world.source.aborted, terms=ONE_BY_ONE))
+            terms = GZIPPED if at % 2 else ONE_BY_ONE
+            self.copy.accept(select_batches(fetched, at, self.world.source.aborted, terms=terms))
 
     def send(self) -> Sent | None:
         outgoing = None if self.copy is None else self.copy.next_outgoing()

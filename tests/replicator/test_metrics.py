@@ -14,7 +14,18 @@ from replicator.worker.metrics_snapshot import MetricsSnapshot
 
 REPORTS = [
     PartitionStatus(
-        "a-to-b", "orders", "a.orders", 0, "running", 10, 12, 9, lag_records=2, lag_ms=1500, copied_bytes=7
+        "a-to-b",
+        "orders",
+        "a.orders",
+        0,
+        "running",
+        10,
+        12,
+        9,
+        lag_records=2,
+        lag_ms=1500,
+        copied_bytes=7,
+        saved_bytes=3,
     ),
     PartitionStatus("a-to-b", "orders", "a.orders", 1, "source_expired"),
 ]
@@ -46,6 +57,7 @@ def test_a_scrape(endpoint):
     assert samples["watershed_lag_records", zero] == 2
     assert samples["watershed_lag_seconds", zero] == 1.5
     assert samples["watershed_copied_bytes_total", zero] == 7
+    assert samples["watershed_saved_bytes_total", zero] == 3
     assert ("watershed_lag_records", one) not in samples  # not known is not zero
     assert samples["watershed_partitions", (("flow", "a-to-b"), ("state", "source_expired"))] == 1
     assert samples["watershed_throttled_seconds_total", ()] == 0.25

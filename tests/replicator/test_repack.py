@@ -28,6 +28,7 @@ from replicator.limits import TargetLimits
 from tests.examples import choose_examples
 from tests.replicator.build import NOW, abort, answer, commit, damaged, data, emptied, transactional, with_attributes
 from tests.replicator.build import with_crc as sealed
+from topology.egress_compression import CODEC_LEVELS, build_egress_compression
 
 Seen = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 
@@ -452,8 +453,10 @@ def test_any_log_fetched_in_any_pieces_arrives_as_it_is_seen(
     end = decode_batch_header(log[-1]).last_offset + 1
     start = draw.draw(st.integers(0, end))
     most = draw.draw(st.sampled_from((10_000, 20_000, 1 << 20)))
+    compression = draw.draw(st.sampled_from((None, *(build_egress_compression(codec) for codec in CODEC_LEVELS))))
     refused = {offset: "why" for offset, *_ in expected if draw.draw(st.integers(0, 9)) == 0}
-    terms = RepackTerms(TargetLimits(most), refused, small=draw.draw(st.sampled_from((0, SMALL_BATCH_BYTES, 1 << 20))))
+    small = draw.draw(st.sampled_from((0, SMALL_BATCH_BYTES, 1 << 20)))
+    terms = RepackTerms(TargetLimits(most), refused, small=small, compression=compression)
     position, arrived, rejected = start, [], []
     while position < end:
         rest = [batch for batch in log if decode_batch_header(batch).last_offset >= position]

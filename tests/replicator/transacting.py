@@ -14,6 +14,7 @@ from clusters.record_batch import BatchRecord
 from clusters.wire.messages import FetchPartition
 from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
@@ -31,6 +32,7 @@ from replicator.recovery.transaction_recovery_point import (
     TransactionRecoveryPoint,
     find_transaction_recovery_point,
 )
+from tests.replicator.build import GZIP
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3
@@ -139,7 +141,7 @@ class World:
 
     def _values(self, count: int) -> list[bytes | None]:
         self.made += count
-        return [b"%d" % number for number in range(self.made - count, self.made)]
+        return [b"%-30d" % number for number in range(self.made - count, self.made)]
 
 
 def check_map(
@@ -236,7 +238,8 @@ class TransactingWorker:
             )
             (answer,) = self.world.source.wire().fetch((asked,), max_wait_ms=0)
             assert answer.error == 0, answer
-            copy.accept(select_batches(answer.records, copy.source.position, answer.aborted))
+            terms = RepackTerms(compression=GZIP if copy.source.position % 2 else None)
+            copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
 
     def round(self) -> bool:
         """Fetch and write once; False when everything is copied. A session that is lost is opened again."""

@@ -24,6 +24,7 @@ from topology.delivery_guarantee import (
     list_request_needs,
     name_guarantee,
 )
+from topology.egress_compression import CODEC_LEVELS, CompressionCodec, build_egress_compression
 from topology.plan import PlanFlow
 from topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
 from topology.selectors import Selector, TopicSelection
@@ -210,6 +211,24 @@ def test_what_cannot_hold_with_repeats_is_refused_and_named(
     assert f"The file allows `{AT_LEAST_ONCE}`, but" in text
     assert named in text
     assert decide_flow_guarantee(flow, SOURCE, FULL, others).is_executed
+
+
+@pytest.mark.parametrize("highest", [6, 7])
+@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize("codec", [None, *CODEC_LEVELS])
+def test_zstd_needs_the_produce_of_kafka_2_1(codec: CompressionCodec | None, repeats: bool, highest: int) -> None:
+    """Older brokers refuse such a batch, so there is no lower guarantee to fall back to (KIP-110)."""
+    plain = WITHOUT_IDS if repeats else FULL
+    target = replace(plain, requests={**plain.requests, "produce": RequestVersions(0, highest)})
+    flow = replace(PLAIN, compression=None if codec is None else build_egress_compression(codec))
+    decision = decide_flow_guarantee(flow, SOURCE, target)
+    assert decision.is_executed is (codec != "zstd" or highest == 7)
+    text = explain_refusal("a-to-b", "at_least_once", decision)
+    assert ("needs produce in versions 7 to 13 (zstd)" in text) is not decision.is_executed
+    assert ("Upgrade b to Kafka 2.1" in text) is not decision.is_executed
+    assert ("Or say another codec, as in `compression: lz4`" in text) is not decision.is_executed
+    if not decision.is_executed:
+        assert decision.guarantee is None
 
 
 def test_flows_onward_without_a_guard_are_no_obstacle() -> None:

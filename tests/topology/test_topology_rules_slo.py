@@ -240,6 +240,16 @@ def test_rpo_zero_in_defaults_is_one_finding() -> None:
 def test_workers_near_the_source(one: str, two: str, count: int) -> None:
     text = clusters(a=one, b=two) + "flows:\n" + flow("workers: {near: source}")
     assert len(found(text, "SLO709")) == count
+    assert found(text.replace("workers:", "compression: zstd, workers:"), "SLO709") == []
+
+
+def test_compression_behind_the_long_line() -> None:
+    regions = clusters(a="region: r1", b="region: r2")
+    behind = regions + "defaults: {compression: zstd}\nflows:\n" + flow() + flow(ends="source: b, target: a")
+    assert [each.ids for each in found(behind, "SLO713")] == [("a-to-b",), ("b-to-a",)]
+    for other in ("workers: {near: source}", "compression: none"):
+        assert found(regions + "defaults: {compression: zstd}\nflows:\n" + flow(other), "SLO713") == []
+    assert found(behind.replace("region: r1", "region: r2"), "SLO713") == []
 
 
 @pytest.mark.parametrize(

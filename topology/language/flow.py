@@ -5,6 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from topology.egress_compression import (
+    CODEC_LEVELS,
+    HIGHEST_LEVEL,
+    NO_COMPRESSION,
+    build_egress_compression,
+)
 from topology.language.scalars import (
     BOOLEAN_SHAPE,
     DURATION_SHAPE,
@@ -34,7 +40,15 @@ from topology.model import CheckedValue
 from topology.naming import build_template_naming
 from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.scalar_shape import YamlShape
-from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ShapeKey
+from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+
+
+def _compression(value: CheckedValue) -> str | None:
+    """A codec alone stays what it is."""
+    if value.fields:
+        build_egress_compression(value.get("codec"), value.get("level"))
+    codec: str | None = value.data
+    return codec
 
 
 def _naming(value: CheckedValue) -> None:
@@ -299,6 +313,27 @@ _SLO = RecordShape(
         ),
     }
 )
+_CODEC = build_enum_shape(*CODEC_LEVELS, NO_COMPRESSION)
+_COMPRESSION = ConvertedShape(
+    ScalarOrShape(
+        _CODEC,
+        RecordShape(
+            {
+                "codec": ShapeKey(_CODEC, "`none`: batches pass as they are, whatever `defaults` says."),
+                "level": ShapeKey(
+                    build_integer_shape(1, HIGHEST_LEVEL),
+                    "How hard it tries: zstd 1 to 22, lz4 1 to 12, gzip 1 to 9; snappy has no levels.",
+                    "zstd 3, lz4 1, gzip 6",
+                ),
+            },
+            required=("codec",),
+            expected="a codec, or a mapping",
+            usual="{codec: zstd, level: 3}",
+        ),
+        expected="a codec, or a mapping",
+    ),
+    _compression,
+)
 FLOW_SETTINGS: dict[str, ShapeKey] = {
     "topics": ShapeKey(NamedShape("topics", _TOPICS), "Which topics travel."),
     "naming": ShapeKey(NamedShape("naming", _NAMING), "What topics are called at the target.", "`{policy: identity}`"),
@@ -328,6 +363,12 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
     ),
     "delivery": ShapeKey(NamedShape("delivery", _DELIVERY), "What is promised for each record."),
     "workers": ShapeKey(NamedShape("workers", _WORKERS), "Who copies, how many, how fast."),
+    "compression": ShapeKey(
+        NamedShape("compression", _COMPRESSION),
+        "Workers compress batches that the source stores uncompressed before they send them, as in `zstd` or "
+        "`{codec: zstd, level: 3}`; batches with a codec keep it. See copying.md.",
+        "batches pass as they are",
+    ),
     "sync": ShapeKey(NamedShape("sync", _SYNC), "What else is carried over beside records."),
     "slo": ShapeKey(NamedShape("slo", _SLO), "Budgets: what the flow promises and rules check."),
     "verify": ShapeKey(

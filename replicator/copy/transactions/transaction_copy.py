@@ -141,7 +141,8 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
             for waiting in queue.in_flight:
                 size = len(waiting.batch.data)
                 queue.buffered -= size
-                progress.copied_bytes += size
+                progress.copied_bytes += size + waiting.batch.saved
+                progress.saved_bytes += waiting.batch.saved
                 progress.copied_timestamp = waiting.batch.max_timestamp
             self._forget_transaction()
             self._when_empty()

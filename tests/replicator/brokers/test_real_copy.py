@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import random
 import time
+from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Producer
@@ -11,17 +15,28 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
+from clusters.wire.answered_fetch import fetch_one
+from clusters.wire.connection import open_connection
+from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from replicator.batch.codecs import NONE, ZSTD
+from replicator.batch.record_batch import decode_batches
+from replicator.compression_forecast import forecast_compression
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import inspect_logs
+from replicator.recovery.log_inspection import inspect_logs, read_leader_logs
 from replicator.recovery.recovery_point import find_recovery_point
 from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.takeover import TakenPartition, claim_partitions
+from spark.reading.broker_connections import BrokerConnections
+from spark.reading.fetch_answers import PartitionAddress
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_reader import read_all_fingerprints
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
+    end_of,
     plan_for,
     producer,
     put,
@@ -32,7 +47,9 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
+from topology.egress_compression import EgressCompression
 from topology.naming import Naming
+from topology.plan import seal_plan
 
 pytestmark = pytest.mark.kafka
 
@@ -52,6 +69,98 @@ def test_every_codec_arrives_byte_for_byte(kafka_pair, topic_name, tmp_path, cod
     assert assert_exact_copy(settings, plan, topic_name, 2) == 5_000
     with Admin(settings["cloud"]) as admin:
         assert admin.topic_configs([topic_name])[topic_name]["retention.ms"] == "777000000"
+
+
+def order(chance: random.Random) -> bytes:
+    """A JSON text of 1 KB such as applications write: the same keys and many of the same words, with other numbers."""
+    words = ("small", "large", "red", "green", "blue", "wool", "linen", "sale", "new", "gift", "express", "return")
+    lines = [
+        {
+            "sku": f"{chance.choice(words)}-{chance.randrange(10**6):06}",
+            "quantity": chance.randrange(1, 20),
+            "price": chance.randrange(10**6) / 100,
+            "note": " ".join(chance.choices(words, k=3)),
+        }
+        for _ in range(10)
+    ]
+    return json.dumps({"order": chance.randrange(10**12), "customer": chance.randrange(10**9), "lines": lines}).encode()
+
+
+def fingerprints(settings, topic: str, partition: int) -> list[tuple[int, int, int]]:
+    """(fingerprint, timestamp, bytes) of each record, by the reader of the proof."""
+    with closing(open_connection(settings)) as link:
+        [found] = link.metadata((topic,)).topics
+    address = PartitionAddress(settings, topic, found.topic_id, partition)
+    with BrokerConnections(settings) as connections:
+        whole = OffsetRange(0, end_of(settings, topic, partition))
+        prints = read_all_fingerprints(address, whole, connections)
+    return list(zip(prints.fp.tolist(), prints.ts.tolist(), prints.size.tolist(), strict=True))
+
+
+def stored_codecs(settings, topic: str, span: OffsetRange) -> set[int]:
+    """Of the batches that the target stores in partition 0."""
+    led = read_leader_logs(settings, [(topic, 0)], READ_UNCOMMITTED)[topic, 0]
+    codecs, at = set(), span.start
+    with closing(open_connection(settings, led.leader)) as link:
+        while at < span.end:
+            answer = fetch_one(link, FetchPartition(led.topic_id, 0, at), isolation=READ_UNCOMMITTED)
+            for batch in decode_batches(answer.records):
+                if at <= batch.base < span.end:
+                    codecs.add(batch.codec)
+                at = batch.end
+    return codecs
+
+
+def test_compression_saves_what_was_forecast_and_may_be_switched_under_a_copy(kafka_pair, topic_name, tmp_path):
+    """A takeover each time. Simulations do so all the time (`tests/replicator/model.py`)."""
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    sending, chance = producer(settings["onprem"], **{"batch.size": 100_000, "linger.ms": 20}), random.Random(7)
+    plain = plan_for(settings, topic_name, topic_name)
+    packed = seal_plan(replace(plain, flows=(replace(plain.flows[0], compression=EgressCompression("zstd", 3)),)))
+
+    def send(count: int) -> None:
+        for number in range(count):
+            sending.produce(topic_name, order(chance), partition=number % 2)
+        assert sending.flush(60) == 0
+
+    send(6_000)
+    [forecast] = forecast_compression(packed, settings.__getitem__)
+    assert forecast_compression(plain, settings.__getitem__) == []
+    with workers(packed, "cloud", tmp_path) as start:
+        applied(settings, packed)
+        start()
+        wait_copied(settings, packed, topic_name, 2)
+        ends = [0, end_of(settings["cloud"], topic_name, 0)]
+        copied, saved = wait_bytes(settings, topic_name, range(5_500_000, 8_000_000))
+        applied(settings, plain)
+        wait_bytes(settings, topic_name, range(1))  # the copy without it has begun
+        send(200)
+        wait_copied(settings, plain, topic_name, 2)
+        ends.append(end_of(settings["cloud"], topic_name, 0))
+    assert (forecast.topics, forecast.sampled) == (1, 1)
+    assert saved / copied >= 0.60
+    assert forecast.saved == pytest.approx(saved / copied, rel=0.10)
+    parts = [OffsetRange(*span) for span in pairwise(ends)]
+    assert [stored_codecs(settings["cloud"], topic_name, part) for part in parts] == [{ZSTD}, {NONE}]
+    for number in range(2):
+        here, there = (fingerprints(settings[alias], topic_name, number) for alias in ("onprem", "cloud"))
+        assert len(here) == 3_100
+        assert here == there
+    assert_exact_copy(settings, packed, topic_name, 2)
+
+
+def wait_bytes(settings, topic: str, wanted: range) -> tuple[int, int]:
+    """(bytes copied, bytes that compression saved of them) of all partitions, once so many are reported."""
+    deadline = time.monotonic() + 60
+    while True:
+        reports = [each for each in read_statuses(settings["cloud"]) if each.topic == topic]
+        copied, saved = sum(each.copied_bytes for each in reports), sum(each.saved_bytes for each in reports)
+        if copied in wanted:
+            return copied, saved
+        assert time.monotonic() < deadline, reports
+        time.sleep(0.2)
 
 
 def transactions(settings, topic: str, count: int) -> int:

@@ -219,4 +219,14 @@ CASES: list[Case] = [
         [],
     ),
     ("the same codec on both sides", "TPC420", clusters(*[topics(ORDERS + "compression: zstd")] * 2) + FLOW % "", []),
+    *(
+        (
+            f"what workers pack with {codec}, where the target packs with zstd",
+            "TPC420",
+            clusters(topics(ORDERS + "compression: uncompressed"), topics(ORDERS + "compression: zstd"))
+            + FLOW % f", compression: {codec}",
+            told,
+        )
+        for codec, told in (("zstd", []), ("lz4", ["b packs `orders` anew, with zstd"]))
+    ),
 ]

@@ -27,6 +27,7 @@ from topology.delivery_guarantee import (
     name_guarantee,
 )
 from topology.delivery_mode import choose_delivery_modes
+from topology.egress_compression import CompressionCodec
 from topology.finding import Problem
 from topology.model import Flow, Topology
 from topology.repeat_obstacles import decide_flow_guarantee
@@ -47,12 +48,12 @@ def check(context: RuleContext) -> Iterator[Problem]:
         return None if seen is None else seen.capabilities
 
     # How flows copy is worked out only where a cluster lacks something for one of the two ways.
-    pairs = {(flow.source, flow.target) for flow in topology.flows}
+    wanted = {(flow.source, flow.target, _get_codec(flow)) for flow in topology.flows}
     short = {
-        (source, target)
-        for source, target in pairs
+        (source, target, codec)
+        for source, target, codec in wanted
         for delivery in _DELIVERIES
-        if decide_guarantee(delivery, find(source), find(target)).missing
+        if decide_guarantee(delivery, find(source), find(target), codec=codec).missing
     }
     if not short:
         return
@@ -60,7 +61,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
     plans = [flow.plan for flow in topology.flows]
     unmet: _Unmet = defaultdict(list)
     for flow in topology.flows:
-        if (flow.source, flow.target) in short:
+        if (flow.source, flow.target, _get_codec(flow)) in short:
             how = modes[flow.id]
             plan = replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason)
             decision = decide_flow_guarantee(plan, find(flow.source), find(flow.target), plans)
@@ -68,6 +69,10 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 unmet[decision.missing].append((flow, decision))
     for missing, flows in unmet.items():
         yield _build_problem(topology, missing, flows)
+
+
+def _get_codec(flow: Flow) -> CompressionCodec | None:
+    return None if flow.plan.compression is None else flow.plan.compression.codec
 
 
 def _build_problem(

@@ -16,6 +16,7 @@ from topology.rules.slo import (
     slo710_task_count,
     slo711_identity_pair_cost,
     slo712_rto_vs_groups,
+    slo713_compression_beside_target,
 )
 
 SLO_RULES: tuple[Rule, ...] = (
@@ -31,4 +32,5 @@ SLO_RULES: tuple[Rule, ...] = (
     slo710_task_count.RULE,
     slo711_identity_pair_cost.RULE,
     slo712_rto_vs_groups.RULE,
+    slo713_compression_beside_target.RULE,
 )

@@ -25,6 +25,7 @@ from topology.rules.tpc import (
     tpc419_gap_policy_continue,
     tpc420_compression_recompress,
     tpc421_internal_target_name,
+    tpc422_compressed_already,
 )
 
 TPC_RULES: tuple[Rule, ...] = (
@@ -49,4 +50,5 @@ TPC_RULES: tuple[Rule, ...] = (
     tpc419_gap_policy_continue.RULE,
     tpc420_compression_recompress.RULE,
     tpc421_internal_target_name.RULE,
+    tpc422_compressed_already.RULE,
 )

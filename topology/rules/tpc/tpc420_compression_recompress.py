@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels, render_some_names
 from topology.rules.tpc.target_topics import build_target_topics
@@ -25,9 +26,10 @@ def check(context: RuleContext) -> Iterator[Problem]:
         for topics in groups:
             codec = side.fact(topics[0], "compression") or side.cluster.compression
             # the same codec on both sides is not packed anew
-            if codec not in (None, "producer", topics[0].source.compression):
+            if codec not in (None, "producer", _get_sent_codec(flow, topics[0])):
                 found.setdefault(codec, []).extend(topics)
         for codec, others in sorted(found.items()):
+            compression = flow.plan.compression
             said = flow.settings.at("sync", "configs", "set", "compression.type")
             yield Problem(
                 "TPC420",
@@ -38,8 +40,17 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 ),
                 path=flow.path,
                 ids=(flow.id, others[0].label),
-                help=f"set compression.type to producer at {flow.target}",
+                help=f"set compression.type to producer at {flow.target}"
+                + ("" if compression is None else f": it keeps what the flow packs ({compression})"),
             )
+
+
+def _get_sent_codec(flow: Flow, topic: FlowTopic) -> str | None:
+    """What batches have when they arrive, as far as it is known."""
+    stored = topic.source.compression
+    if stored in ("uncompressed", "none") and flow.plan.compression is not None:
+        return flow.plan.compression.codec
+    return stored
 
 
 RULE = Rule("TPC420", "compression-recompress", "info", __doc__, check)

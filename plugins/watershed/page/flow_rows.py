@@ -8,7 +8,7 @@ from typing import Any
 
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
-from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts
+from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts, list_remedy_operations
 from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
 from plugins.watershed.page.lag_history import build_charts
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
@@ -267,6 +267,7 @@ def _partition(report: PartitionStatus, now: float) -> _Row:
         "error": cut_alert_text(report.error),
         "remedy": cut_alert_text(report.remedy),
         "note": cut_alert_text(report.note),
+        "operations": list_remedy_operations(report.state),
         "aligning": report.aligning,
         "worker": report.worker,
         "age_ms": max(0, int(now * 1000) - report.at_ms),

@@ -53,7 +53,12 @@ def build_operate_params(plan: Plan) -> dict[str, Param]:
     return {
         "operation": _choose_operation(OPERATE_MEANINGS),
         "flow": _choose_flow(plan),
-        "group": Param(None, **_NAME, operations=["sync"], description="For `sync`: only this group, as the source calls it. Empty: all."),
+        "group": Param(
+            None,
+            **_NAME,
+            operations=["sync"],
+            description="For `sync`: only this group, as the source calls it. Empty: all.",
+        ),
         "approval": _APPROVAL,
         "plan_hash": PLAN_HASH_PARAM,
     }
@@ -115,9 +120,7 @@ def build_inspect_params(plan: Plan) -> dict[str, Param]:
         "role": Param(
             "apply", enum=list(_ROLES), operations=_list_needing("role"), description="For `acls`: whose rights."
         ),
-        "group": Param(
-            None, **_NAME, operations=["groups"], description="For `groups`: only this group. Empty: all."
-        ),
+        "group": Param(None, **_NAME, operations=["groups"], description="For `groups`: only this group. Empty: all."),
         "topic": Param(
             None,
             **_NAME,

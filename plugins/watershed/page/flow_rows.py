@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from clusters.latency_buckets import describe_latency
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
 from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts, list_remedy_operations
@@ -185,6 +186,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "offsets_reason": flow.offsets_reason,
         "delivery": flow.delivery,
         "guarantee": None if record is None else record.get("guarantee"),
+        "latency": None if record is None else describe_latency(target.latencies.get(flow.id, {})),
         "quota": flow.quota,
         "engine": flow.engine,
         "workers": sorted({f"{report.worker}" for report in every if report.worker})[:_PAGE],

@@ -26,10 +26,14 @@ class LatencyTotals(NamedTuple):
     seconds: float = 0.0
 
 
+_NOTHING: Final = LatencyTotals()
+
+
 class FlowLatency:
     """The latencies of one flow. Threads that send add, the worker's thread reads."""
 
     def __init__(self) -> None:
+        self.records = 0  # that were added
         self._counts = [0] * BUCKET_COUNT
         self._seconds = 0.0
         self._lock = Lock()
@@ -38,6 +42,7 @@ class FlowLatency:
         """So many records were stored, so long after they came in."""
         bucket = find_latency_bucket(seconds)
         with self._lock:
+            self.records += records
             self._counts[bucket] += records
             self._seconds += seconds * records
 
@@ -53,6 +58,8 @@ class FlowLatencies:
 
     _by_flow: dict[str, FlowLatency] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+    _newest: dict[str, LatencyTotals] = field(default_factory=dict)  # as of the last heartbeat
+    _records: dict[str, int] = field(default_factory=dict)  # how many those are
     _before: Mapping[str, LatencyTotals] = field(default_factory=dict)  # where the window begins
     _between: Mapping[str, LatencyTotals] = field(default_factory=dict)  # where the next one will begin
     _turned_at: float = -math.inf
@@ -71,13 +78,17 @@ class FlowLatencies:
     def read_recent(self, now: float) -> dict[str, dict[int, int]]:
         """Flow → bucket → records of the last WINDOW_S to 2 × WINDOW_S, at `now` (monotonic). Flows and buckets
         without records are left out. Only one thread may call it, at least every WINDOW_S."""
-        totals = self.read()
+        with self._lock:
+            changed = [each for each in self._by_flow.items() if each[1].records != self._records.get(each[0], 0)]
+        for flow, latency in changed:
+            total = self._newest[flow] = latency.read()
+            self._records[flow] = sum(total.counts)
         if now - self._turned_at >= WINDOW_S:
-            self._before, self._between, self._turned_at = self._between, totals, now
+            self._before, self._between, self._turned_at = self._between, dict(self._newest), now
         found = {}
-        for flow, total in totals.items():
-            before = self._before.get(flow, LatencyTotals())
-            if total.counts != before.counts:
+        for flow, total in self._newest.items():
+            before = self._before.get(flow, _NOTHING)
+            if total is not before:
                 pairs = zip(total.counts, before.counts, strict=True)
                 found[flow] = {bucket: now - then for bucket, (now, then) in enumerate(pairs) if now > then}
         return found

@@ -398,6 +398,66 @@ def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
     assert button["y"] + button["height"] <= told["y"], "a message lies on no button"
 
 
+def test_a_halted_partition_is_decided_where_it_is_told_of(look: Open) -> None:
+    """From its alert, from the head of the page, and from its flow's panel, which covers that head."""
+    page = look("/replication/#topology=sites", user="ops")
+    here = {"operation": "reseed", "flow": "hub-to-lake", "topic": "berlin.orders", "partition": "1"}
+    page.click("[data-key^='alert target_foreign_write'] button.danger")
+    page.wait_for_selector("#form[open]")
+    assert dict(page.evaluate(FIELDS)) == here
+    assert page.locator("#form select").count() == 1, "what and which flow are fixed; copied_by is another operation's"
+    assert find_barriers(page) == []
+    page.keyboard.press("Escape")
+    page.click("#actions [data-dag=decide__sites]")
+    page.wait_for_selector("#form[open]")
+    assert dict(page.evaluate(FIELDS)) == here
+    assert "Filled in for hub-to-lake, berlin.orders-1: target foreign write" in page.locator("#form").inner_text()
+    page.select_option("#param-operation", "accept-gap")
+    assert [name for name, _ in page.evaluate(FIELDS)] == ["operation", "flow", "topic", "partition", "through"]
+    page.keyboard.press("Escape")
+    page.click("#actions [data-dag=operate__sites]")
+    page.click("#form-start")
+    page.wait_for_selector("#form-problem:not([hidden])")
+    assert "Choose the operation" in page.locator("#form-problem").inner_text(), "nothing is chosen by a default"
+    page.keyboard.press("Escape")
+    for width, height in ((360, 640), (680, 430), (1360, 860)):  # a telephone; as at 200 % on a small screen
+        page.set_viewport_size({"width": width, "height": height})
+        page.click("[data-key='open hub-to-lake']")
+        until(page, "document.activeElement.id === 'detail-title'")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for _ in range(5):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "Decide …":
+                break
+        assert page.evaluate(ON_TOP), "the button that has the focus is seen, and nothing lies on it"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#form[open]")
+        assert page.input_value("input[name='param flow']") == "hub-to-lake"
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#form", state="hidden")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#detail", state="hidden")
+    page.click("[data-key='open hub-to-lake']")
+    page.click("#detail .problems button.danger")
+    page.check("#understood")
+    page.click("#form-start")
+    page.wait_for_selector("#detail .told a")
+    assert "of decide__sites has begun" in page.locator("#detail .told").inner_text()
+    assert "latency" in page.locator("#detail .facts").inner_text()
+    assert find_barriers(page) == []
+    [found] = _runs("decide__sites")
+    assert {name: found.conf[name] for name in here} == here | {"partition": 1}
+    assert not {"through", "group", "copied_by", "accept"} & found.conf.keys()
+
+
+FIELDS = """() => [...document.querySelectorAll('#form [data-param]')].filter((each) => !each.hidden)
+  .map((each) => [each.dataset.param, each.querySelector('[name]').value])"""
+ON_TOP = """() => {
+  const { left, top, width, height } = document.activeElement.getBoundingClientRect();
+  return document.elementFromPoint(left + width / 2, top + height / 2) === document.activeElement;
+}"""
+
+
 def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open, site: Site) -> None:
     page = look("/replication/#topology=harbour", user="ops")
     page.click("[data-dag=rollback__harbour]")

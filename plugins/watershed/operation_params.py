@@ -184,7 +184,7 @@ def build_abandon_params() -> dict[str, Param]:
 
 def _choose_operation(meanings: Mapping[str, str]) -> Param:
     told = "; ".join(f"{name}: {meaning}" for name, meaning in meanings.items())
-    return Param(next(iter(meanings)), enum=list(meanings), description=f"{told}.")
+    return Param(next(iter(meanings)), enum=list(meanings), meanings=dict(meanings), description=f"{told}.")
 
 
 def _choose_flow(plan: Plan, **schema: Any) -> Param:

@@ -261,7 +261,7 @@ function field(name, param) {
   const title = titleOf(name, param);
   if (name === "plan_hash") return null; // the plan that was previewed
   const own = { "data-param": name };
-  if (param.fixed) return h("p.field", own, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }));
+  if (param.fixed) return h("p.field", own, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }), schema.meanings?.[value] ? h("small", {}, schema.meanings[value]) : null);
   let control;
   if (schema.type === "boolean") {
     return h("p.field", own, h("label", {}, h("input", { type: "checkbox", ...described, checked: value === true }), ` ${title}`), about);

@@ -34,14 +34,14 @@ const newest = (values) => seen(values).pop() ?? null;
 
 function chart(name, what, values, told, shown) {
   const highest = Math.max(0, ...seen(values));
-  return figure(name, what, [["line", values]], highest, `now ${shown(newest(values))}`, `highest ${shown(highest)} since ${clock(told.since_ms)}`);
+  return figure(name, what, [["line", values]], highest, `now ${shown(newest(values))}`, `highest ${shown(highest)} since ${clock(told.since_ms).slice(0, 5)}`);
 }
 
 // What the workers add: from the arrival of records to their acknowledgement. No record, no latency: a gap.
-function latencyChart({ p50_ms, p99_ms, since_ms }) {
+function latencyChart({ p50_ms, p99_ms }) {
   const highest = Math.max(0, ...seen(p99_ms));
   const last = newest(p99_ms) === null ? "no record yet" : `p50 ${latency(newest(p50_ms))}, p99 ${latency(newest(p99_ms))}`;
-  return figure("Latency", "added by copying: p50, and p99 dashed", [["line", p50_ms], ["line.dashed", p99_ms]], highest, last, highest ? `highest ${latency(highest)} since ${clock(since_ms)}` : "");
+  return figure("Latency", "that copying adds; p99 dashed", [["line", p50_ms], ["line.dashed", p99_ms]], highest, last, highest ? `highest ${latency(highest)}` : "");
 }
 
 // lines: class and values of each.

@@ -12,7 +12,7 @@ import { learnDryRun, migrationsView } from "./migrations.js";
 import { hush, learn, notices } from "./notices.js";
 import { proofsView } from "./proofs.js";
 import { follow } from "./theme.js";
-import { clock, duration, words } from "./words.js";
+import { clock, coded, duration, words } from "./words.js";
 
 const EVERY_MS = 2000;
 const VIEWS = ["flows", "topics", "groups", "fleets", "migrations", "proofs"];
@@ -119,7 +119,7 @@ function paint() {
   }
   $("tabs").hidden = !state.topology || Boolean(tab && !tab.view);
   $("view").setAttribute("aria-labelledby", `tab-${state.view}`);
-  draw($("banner"), problem ? h("p.problem", {}, banner()) : null);
+  draw($("banner"), problem ? h("div.problem", {}, banner()) : null, told?.problem && told.topology === state.topology ? h("div.problem", { "data-key": "file" }, brokenFile()) : null);
   fresh();
   if (!names) return;
   if (tab && !tab.view) return draw($("view"), h("p", {}, `${tab.dag} is not a DAG of a topology.`));
@@ -165,10 +165,15 @@ function banner() {
   const status = problem.status;
   if (status === 401 || status === 403) return "You are not logged in any more. Reload Airflow's page.";
   if (status === 404) return `${state.topology}: there is nothing of that name, or you may not see it.`;
-  if (status === 422) return [`The file of ${state.topology} does not compile.`, h("pre", {}, problem.message)];
+  if (status === 422) return [`The file of ${state.topology} does not compile. `, h("pre", {}, problem.message), MEND];
   const old = readAt ? ` What is shown is from ${clock(readAt)}, ${duration(Date.now() - readAt)} ago.` : "";
   return `Airflow does not answer (${problem.message}).${old} It is asked again every two seconds; what is shown may have changed.`;
 }
+
+const MEND = h("p", {}, coded("Mend the file: `topology lint FILE` shows each place, `topology explain CODE` the rule with an example. Airflow reads it again by itself."));
+
+const brokenFile = () => [h("b", {}, `The file of ${state.topology} does not compile any more.`), " Flows and workers that run go on with the plan that was applied last. What is shown is the last plan that compiled; a new run fails at its first task.",
+  h("pre", {}, told.problem), MEND.cloneNode(true)];
 
 function fresh() {
   const late = readAt && Date.now() - readAt > 3 * EVERY_MS;

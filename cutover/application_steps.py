@@ -118,7 +118,7 @@ def require_stopped(seen: ObservedApplication, role: ApplicationRole) -> None:
         raise Refused(f"{role} {seen.name} was told to stop and is {seen.state}")
 
 
-def stop_applications(
+def stop_each_application(
     context: RunContext,
     names: Iterable[str],
     role: ApplicationRole,

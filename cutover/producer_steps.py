@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import JsonObject, ReadRecords, ReportMessage, Seal
-from cutover.application_steps import restart_applications, start_applications, stop_applications
+from cutover.application_steps import restart_applications, start_applications, stop_each_application
 from cutover.errors import Refused
 from cutover.fences.fence_steps import lower_fence, raise_fence
 from cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
@@ -35,7 +35,7 @@ def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator
     def note(seen: ObservedApplication) -> None:
         stopped.append({"name": seen.name, "by": seen.by, **({"said": seen.text} if seen.text else {})})
 
-    yield from stop_applications(context, context.producers, "producer", "source", note)
+    yield from stop_each_application(context, context.producers, "producer", "source", note)
     yield from raise_fence(context, outcome)
 
 

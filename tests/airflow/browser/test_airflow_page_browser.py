@@ -5,12 +5,8 @@ What workers and migrations write to the cluster is written here (`page_world`),
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +14,9 @@ import pytest
 
 from clusters.control_topics import ControlWriter
 from clusters.partition_status_records import PartitionStatus, write_partition_status
-from clusters.settings import ConnectionSettings
-from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui
 from tests.airflow.axe import find_barriers
-from topology.plan import Plan
+from tests.airflow.page_site import STATES, Site, open_site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Frame, Page
@@ -34,72 +28,16 @@ pytestmark = [
     pytest.mark.timeout(900),  # the first one waits for a broker, Airflow and Chromium
     pytest.mark.skipif(ui.chromium() is None, reason=ui.WITHOUT),
 ]
-ROOT = Path(__file__).resolve().parents[3]
-STATES = {
-    "hub-to-lake": "target_foreign_write",
-    "porto-to-hub-orders": "catching_up",
-    "oslo-to-hub-clicks": "paused",
-    "lyon-to-hub-clicks": "silent",
-    "shop-07-to-hub": "source_expired",
-    "hub-to-shop-12": "retrying",
-}
 WAIT_MS = 120_000
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Airflow at `url`, and what its page reads."""
-
-    url: str
-    settings: ConnectionSettings
-    plans: dict[str, Plan]
-    state: Path
-    harbour: Plan
-
-    def token(self, user: str) -> str:
-        body = json.dumps({"username": user, "password": user}).encode()
-        asked = urllib.request.Request(f"{self.url}/auth/token", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=120) as answer:
-            return str(json.load(answer)["access_token"])
-
-    def clusters(self, topology: str) -> dict[str, dict[str, Any]]:
-        """What the page says of each cluster, by alias."""
-        asked = urllib.request.Request(f"{self.url}/replication/api/flows?topology={topology}")
-        asked.add_header("Authorization", f"Bearer {self.token('view')}")
-        with urllib.request.urlopen(asked, timeout=120) as answer:
-            return {each["alias"]: each for each in json.load(answer)["clusters"]}
-
-    def report(self, states: dict[str, str]) -> None:
-        for plan in self.plans.values():
-            page_world.report(self.settings, plan, states)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> Iterator[Site]:
-    from lab import clusters
-
-    home = tmp_path_factory.mktemp("page")
-    topologies, broker = home / "topologies", home / "broker"
-    topologies.mkdir()
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        stack.callback(clusters.end_clusters, broker)
-        address = clusters.start_clusters(broker, ["hub"]).cluster("hub").bootstrap
-        patch.setenv("WATERSHED_TOPOLOGIES", str(topologies))
-        patch.setenv("WATERSHED_STATE", str(home / "state"))
-        texts = (page_world.one, page_world.ten, page_world.hundred)
-        plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
-        settings = ConnectionSettings("hub", (address,))
-        reef = HostileBroker(build_friendly_answer(list), two_faced=True)
-        stack.callback(reef.close)
-        page_world.record(settings, page_world.plan_in(topologies, page_world.strait(address, reef.address)))
-        harbour = page_world.plan_in(topologies, page_world.with_a_way_back(address, "harbour"))
-        for plan in plans.values():
-            page_world.record(settings, plan)
-        page_world.journal(settings, plans["shop"], harbour)
-        ui.parsed(ROOT / "dags")
-        _proof(home / "state")
-        url = stack.enter_context(ui.served(home))
-        yield Site(url, settings, plans, home / "state", harbour)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WATERSHED_TOPOLOGIES", "WATERSHED_STATE"):
+            patch.setenv(name, "")  # so that it is afterwards what it was
+        with open_site(tmp_path_factory.mktemp("page")) as opened:
+            yield opened
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +89,6 @@ def until(page: Page | Frame, expression: str) -> None:
 def _is_ours(told: ConsoleMessage) -> bool:
     """An error (what the policy blocked is one) of this page, not of Airflow's own around it."""
     return told.type == "error" and "/replication/" in str(told.location.get("url"))
-
-
-def _proof(state: Path) -> None:
-    folder = state / "runs" / "verify__shop" / "run1" / "prove" / "1"
-    folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
-    (folder / "log").write_text("")
-    told = {"verdict": "different", "unproven": 3, "altered": 3, "records": 120_445, "level": "L2", "mode": "rolling"}
-    (folder / "summary.json").write_text(json.dumps(told))
-    (folder / "report.html").write_text("<!doctype html><title>r</title><h1>different, says the report</h1>")
 
 
 def test_flows_with_their_states_and_what_to_do(look: Open) -> None:

@@ -80,7 +80,7 @@ def _draw_form(page: Page, site: Site) -> None:
     _look(page, site, "topology=shop", 900)
     page.click("[data-dag=migrate__shop]")
     page.wait_for_selector("#form[open]")
-    page.check("#form input[value=orders]")
+    page.uncheck("#form input[value=invoices]")
     page.wait_for_selector(".preview:only-child")
     page.click(".preview summary")
     page.locator(".preview h3").evaluate("(element) => element.scrollIntoView({ block: 'start' })")
@@ -89,7 +89,7 @@ def _draw_form(page: Page, site: Site) -> None:
 def _draw_hundred(page: Page, site: Site) -> None:
     _look(page, site, "topology=chain", 900)
     page.wait_for_selector(".arrow.state-source_expired")
-    page.wait_for_selector(".arrow.state-running")
+    page.wait_for_selector(".arrow.state-reading", state="detached")
 
 
 def _draw_migration(page: Page, site: Site) -> None:

@@ -182,7 +182,7 @@ function previewed(each) {
       h("ol.foreseen", {}, each.steps.map((step) => [
         step.point_of_no_return ? h("li.edge", {}, h("b", {}, "Point of no return"), ": behind it nothing is taken back by itself") : null,
         h("li", {}, h("b", {}, explained(words(step.name))), h("span.soft", {}, ` by ${step.actor}${step.bound_ms ? `, at most ${duration(step.bound_ms)}` : ""}`),
-          h("br"), step.does, h("br"), h("span.soft", {}, `Undo: ${step.undo || "nothing is changed"}`)),
+          h("br"), coded(step.does), h("br"), h("span.soft", {}, `Undo: ${step.undo || "nothing is changed"}`)),
       ]))));
 }
 

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
+from clusters.latency_buckets import describe_latency
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
@@ -29,6 +30,7 @@ from tests.replicator.real import (
     settings_of,
     wait_copied,
     wait_decided,
+    wait_latencies,
     workers,
 )
 from tests.replicator.status_view import read_statuses
@@ -49,6 +51,10 @@ def test_every_codec_arrives_byte_for_byte(kafka_pair, topic_name, tmp_path, cod
     with workers(plan, "cloud", tmp_path) as start:
         start()
         wait_copied(settings, plan, topic_name, 2)
+        latency = describe_latency(wait_latencies(settings, plan, 5_000))
+    assert latency is not None
+    assert latency["records"] == 5_000
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"]
     assert assert_exact_copy(settings, plan, topic_name, 2) == 5_000
     with Admin(settings["cloud"]) as admin:
         assert admin.topic_configs([topic_name])[topic_name]["retention.ms"] == "777000000"

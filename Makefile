@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-estate house soak soak-kafka attack fuzz docs requirements checksums sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -152,6 +152,9 @@ docs: env ## the pages that the code writes: reference, rules, the editors' sche
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes -c requirements/together.in
+pictures: env jars ## the pictures of the page Replication in docs/pictures, anew, from a running Airflow; needs chromium
+	$(BIN)/python -m tests.airflow.page_pictures docs/pictures
+
 requirements: env ## pin the dependencies anew, with their hashes
 	$(COMPILE) requirements/install.in -o requirements/install.txt
 	for extra in "" kafka spark airflow postgres dev; do \

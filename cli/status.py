@@ -70,14 +70,17 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
     from clusters.flow_records import read_flows
+    from clusters.latency_buckets import describe_latency
     from clusters.partition_status_records import read_status_reports
+    from clusters.worker_heartbeats import add_worker_latencies
     from replicator.worker.flow_state import pick_worst_state
 
     now = int(time.time() * 1000)  # before the reading: what is older than it by that time is not silent
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
     read = [read_status_reports(each) for each in targets.values()]
-    reports = [report for partitions, _ in read for report in partitions]
-    beside = [report for _, told in read for report in told]
+    reports = [report for each in read for report in each.partitions]
+    beside = [report for each in read for report in each.beside]
+    latencies = add_worker_latencies((heartbeat for each in read for heartbeat in each.heartbeats), now)
     rows = []
     for flow in plan.flows:
         record = desired.get(flow.id)
@@ -96,6 +99,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
                 "lag_ms": max(waits) if waits else None,
                 "event_age_ms": max((row["event_age_ms"] or 0 for row in partitions), default=None),
+                "latency": describe_latency(latencies.get(flow.id, {})),
                 "open_records": sum(row["open_records"] for row in partitions),
                 "rate_bytes": sum(row["rate_bytes"] for row in partitions),
                 "compression": record.flow.compression.to_json() if record and record.flow.compression else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
@@ -140,15 +140,24 @@ class StatusFollower:
 def read_partition_statuses(settings: ConnectionSettings) -> list[PartitionStatus]:
     """The newest report of every partition, as of its worker's newest heartbeat, by flow, topic and partition; empty
     without control topics."""
-    return read_status_reports(settings)[0]
+    return read_status_reports(settings).partitions
 
 
-def read_status_reports(settings: ConnectionSettings) -> tuple[list[PartitionStatus], list[SyncReport]]:
-    """The newest reports of partitions and of what travels beside records, by one reading of the topic."""
+class StatusReports(NamedTuple):
+    """What workers say: of partitions (by flow, topic and number), of what travels beside records, and that they
+    live."""
+
+    partitions: list[PartitionStatus]
+    beside: list[SyncReport]
+    heartbeats: list[WorkerHeartbeat]
+
+
+def read_status_reports(settings: ConnectionSettings) -> StatusReports:
+    """The newest reports, by one reading of the topic; empty without control topics."""
     try:
         view = read_latest_values(settings, STATUS_TOPIC)
     except TopicMissing:
-        return [], []
+        return StatusReports([], [], [])
     heartbeats = parse_heartbeats(view)
     reports = []
     for key, value in view.items():
@@ -157,7 +166,8 @@ def read_status_reports(settings: ConnectionSettings) -> tuple[list[PartitionSta
                 reports.append(renew_report(PartitionStatus.from_json(value, key), heartbeats))
             except ValueError as error:  # the next report replaces it
                 log.warning("report unreadable", extra={"topic": STATUS_TOPIC, "key": key[:200], "reason": str(error)})
-    return sorted(reports, key=lambda report: (report.flow, report.topic, report.partition)), parse_sync_reports(view)
+    reports.sort(key=lambda report: (report.flow, report.topic, report.partition))
+    return StatusReports(reports, parse_sync_reports(view), [*heartbeats.values()])
 
 
 def delete_partition_status(writer: ControlWriter, report: PartitionStatus) -> None:

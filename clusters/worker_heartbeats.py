@@ -8,7 +8,7 @@ clock.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
@@ -16,11 +16,13 @@ from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_values
 from clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
 from clusters.errors import TopicMissing
+from clusters.latency_buckets import LatencyCounts, add_latency_counts
 from clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.control")
 
 HEARTBEAT_PREFIX: Final = "worker|"  # of keys; partitions have `<flow>|<topic>|<partition>`, and no flow is called so
+SILENT_MS: Final = 15_000  # whoever has written none for so long does not live
 _FORGOTTEN_MS: Final = 86_400_000
 
 
@@ -29,7 +31,9 @@ class WorkerHeartbeat(ControlRecordBody):
     """A worker at `at_ms` (its clock, milliseconds since 1970), with the slots that it serves.
 
     seen: flow → when the sources of all its partitions that this worker copies had told where their logs end (its
-    clock, the earliest of them, as of the heartbeat before). worker, pid: as in its reports.
+    clock, the earliest of them, as of the heartbeat before). latencies: flow → bucket (`clusters.latency_buckets`) →
+    records that the worker has copied in the last 15 to 30 seconds; without those of flows that rest. worker, pid: as
+    in its reports.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
@@ -40,6 +44,7 @@ class WorkerHeartbeat(ControlRecordBody):
     at_ms: int
     slots: tuple[int, ...] = ()
     seen: Mapping[str, int] = field(default_factory=dict)
+    latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -66,6 +71,16 @@ def parse_heartbeats(view: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerH
             else:
                 found[heartbeat.worker] = heartbeat
     return found
+
+
+def add_worker_latencies(heartbeats: Iterable[WorkerHeartbeat], now_ms: int) -> dict[str, dict[int, int]]:
+    """Flow → bucket → records of the last 15 to 30 seconds before `now_ms` (since 1970), of all workers that live."""
+    by_flow: dict[str, list[LatencyCounts]] = {}
+    for heartbeat in heartbeats:
+        if now_ms - heartbeat.at_ms <= SILENT_MS:
+            for flow, counts in heartbeat.latencies.items():
+                by_flow.setdefault(flow, []).append(counts)
+    return {flow: add_latency_counts(each) for flow, each in by_flow.items()}
 
 
 def delete_old_heartbeats(settings: ConnectionSettings, writer: ControlWriter, now_ms: int) -> None:

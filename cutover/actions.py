@@ -252,22 +252,25 @@ class AskApproval(Action):
 
 @dataclass(frozen=True, slots=True)
 class StopApplication(Deed):
-    """→ ObservedApplication: `stopping` while its clients are not closed yet. side: where it is expected to run."""
+    """→ ObservedApplication: `stopping` while its clients are not closed yet. side: where it is expected to run.
+    together: other applications of the same role that persons move, and that the step tells the same next."""
 
     name: str
     role: ApplicationRole
     side: ClusterSide = "source"
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartApplication(Deed):
     """→ ObservedApplication: `starting` while it is not there yet. former: what is to stand there again (replicas of
-    workloads), as ObservedApplication had it when the run began."""
+    workloads), as ObservedApplication had it when the run began. together: as of StopApplication."""
 
     name: str
     role: ApplicationRole
     side: ClusterSide
     former: JsonObject = field(default_factory=dict)
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

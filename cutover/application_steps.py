@@ -6,7 +6,7 @@ they start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,13 +93,19 @@ def assess_application(
     return seen
 
 
+def find_persons_behind(policy: WavePolicy, names: Sequence[str], name: str) -> tuple[str, ...]:
+    """The applications behind this one that persons move: `StopApplication.together`. names: all that are told the
+    same, one after the other."""
+    return tuple(each for each in names[names.index(name) + 1 :] if each in policy.persons)
+
+
 def tell_to_stop(
-    name: str, role: ApplicationRole, side: ClusterSide, policy: WavePolicy
+    name: str, role: ApplicationRole, side: ClusterSide, policy: WavePolicy, together: tuple[str, ...] = ()
 ) -> ActionGenerator[ObservedApplication]:
     """Tells the application to stop, and waits until it says that it has. Raises Refused where it could not be told, or
     is late; an application that says that it still runs is returned. One that is `starting` has not
     stopped, and is waited for as well."""
-    told = StopApplication(name, role, side)
+    told = StopApplication(name, role, side, together)
     seen = yield from perform_action(told, ObservedApplication, policy)
     return (yield from _follow(told, "stopped", policy)) if seen.state in ("stopping", "starting") else seen
 
@@ -112,23 +118,37 @@ def require_stopped(seen: ObservedApplication, role: ApplicationRole) -> None:
         raise Refused(f"{role} {seen.name} was told to stop and is {seen.state}")
 
 
-def stop_application(
-    context: RunContext, name: str, role: ApplicationRole, side: ClusterSide
-) -> ActionGenerator[ObservedApplication]:
-    """Tells the application to stop, and waits until it says that it has. Raises Refused."""
-    seen = yield from tell_to_stop(name, role, side, context.policy)
-    require_stopped(seen, role)
-    return seen
+def stop_each_application(
+    context: RunContext,
+    names: Iterable[str],
+    role: ApplicationRole,
+    side: ClusterSide,
+    note: Callable[[ObservedApplication], None] = lambda _seen: None,
+) -> ActionGenerator[None]:
+    """Tells each to stop, persons first, and waits until it says that it has; `note` is told of each. Raises
+    Refused."""
+    ordered = order_stops(context.policy, names)
+    for name in ordered:
+        together = find_persons_behind(context.policy, ordered, name)
+        seen = yield from tell_to_stop(name, role, side, context.policy, together)
+        require_stopped(seen, role)
+        note(seen)
 
 
 def start_application_there(
-    context: RunContext, name: str, role: ApplicationRole, side: ClusterSide, *, wait: bool = True
+    context: RunContext,
+    name: str,
+    role: ApplicationRole,
+    side: ClusterSide,
+    *,
+    wait: bool = True,
+    together: tuple[str, ...] = (),
 ) -> ActionGenerator[str]:
     """Tells the application to start there, and waits until it says that it runs. Returns the cluster's alias. wait
     False: it is enough that it was told, except where Airflow does it: there the order may be one that has yet to be
     given, because a run that stops the application is under way. Raises Refused."""
     alias = context.flow.source if side == "source" else context.flow.target
-    told = StartApplication(name, role, side, context.find_former(name))
+    told = StartApplication(name, role, side, context.find_former(name), together)
     seen = yield from perform_action(told, ObservedApplication, context.policy)
     if seen.state == "starting" and (wait or seen.by == "airflow"):
         seen = yield from _follow(told, "running", context.policy)
@@ -146,8 +166,10 @@ def start_applications(
 ) -> ActionGenerator[None]:
     """Starts them all there; `outcome` gets `started`: application → alias."""
     outcome["started"] = {}
-    for name in order_starts(context.policy, names):
-        outcome["started"][name] = yield from start_application_there(context, name, role, side)
+    ordered = order_starts(context.policy, names)
+    for name in ordered:
+        together = find_persons_behind(context.policy, ordered, name)
+        outcome["started"][name] = yield from start_application_there(context, name, role, side, together=together)
 
 
 def restart_applications(
@@ -163,6 +185,7 @@ def restart_applications(
     recalled = yield from perform_action(RecallDeeds("StopApplication"), RecalledDeeds, context.policy)
     begun = {deed["name"] for deed in recalled.deeds if deed["role"] == role}
     failed = {deed["name"] for deed in recalled.failed if deed["role"] == role}
+    wanted = []
     for name in order_starts(context.policy, ran):
         if name in context.policy.persons and name in failed:
             yield ReportMessage(
@@ -171,7 +194,12 @@ def restart_applications(
             )
             outcome.setdefault("not_confirmed", []).append(name)
         elif name in begun or name not in context.policy.persons:
-            outcome["started"][name] = yield from start_application_there(context, name, role, "source", wait=False)
+            wanted.append(name)
+    for name in wanted:
+        together = find_persons_behind(context.policy, wanted, name)
+        outcome["started"][name] = yield from start_application_there(
+            context, name, role, "source", wait=False, together=together
+        )
 
 
 def _follow(

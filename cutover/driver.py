@@ -353,5 +353,7 @@ def _done(answer: Observation) -> bool:
 def _deed_json(deed: Deed) -> dict[str, Any]:
     fields = {name: getattr(deed, name) for name in deed.__dataclass_fields__}
     return {
-        name: encode_offsets(value) if name == "offsets" else value for name, value in fields.items() if name != "texts"
+        name: encode_offsets(value) if name == "offsets" else value
+        for name, value in fields.items()
+        if name not in ("texts", "together")
     }

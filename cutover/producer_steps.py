@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import JsonObject, ReadRecords, ReportMessage, Seal
-from cutover.application_steps import order_stops, restart_applications, start_applications, stop_application
+from cutover.application_steps import restart_applications, start_applications, stop_each_application
 from cutover.errors import Refused
 from cutover.fences.fence_steps import lower_fence, raise_fence
 from cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
 from cutover.gates import require_proof
 from cutover.migration_step_order import describe_way_back
-from cutover.observations import ObservedLogs, ObservedRecords, SealedEvidence
+from cutover.observations import ObservedApplication, ObservedLogs, ObservedRecords, SealedEvidence
 from cutover.offsets import encode_offsets, find_offset_changes, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import (
@@ -29,10 +29,13 @@ from cutover.run_context import (
 
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Step `fence_producers`: stops every producer, then raises the file's fence."""
-    outcome["stopped"] = []
-    for name in order_stops(context.policy, context.producers):
-        seen = yield from stop_application(context, name, "producer", "source")
-        outcome["stopped"].append({"name": name, "by": seen.by, **({"said": seen.text} if seen.text else {})})
+    stopped: list[JsonObject] = []
+    outcome["stopped"] = stopped
+
+    def note(seen: ObservedApplication) -> None:
+        stopped.append({"name": seen.name, "by": seen.by, **({"said": seen.text} if seen.text else {})})
+
+    yield from stop_each_application(context, context.producers, "producer", "source", note)
     yield from raise_fence(context, outcome)
 
 

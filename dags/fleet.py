@@ -5,8 +5,12 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG
 
 from plugins.watershed.dag_params import PLAN_HASH_PARAM
-from plugins.watershed.operators.fleet_actions import FleetActionOperator, FleetSizedOperator, build_fleet_params
-from plugins.watershed.operators.replication import FreezePlanOperator
+from plugins.watershed.operators.fleet_actions import (
+    FleetActionOperator,
+    FleetSizedOperator,
+    FreezeFleetPlanOperator,
+    build_fleet_params,
+)
 from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
 
 FLEET_DOC = """
@@ -15,6 +19,9 @@ A fleet is the workers of this topology into one cluster. `heal` starts a superv
 (`placement: embedded`), and is what the schedule does{schedule}. `scale` changes the number of workers, `restart`
 replaces them one after the other, `stop` has them hand their partitions over and end, `start` has the fleet run again.
 `status` only tells. `topology fleet` does the same.
+
+If the file does not compile any more, `heal` and `status` go on with the last plan that did; everything else fails at
+`compile`, which names the line. Workers go on with the plan that was applied last.
 """
 
 
@@ -38,8 +45,12 @@ def build_fleet_dag(file: TopologyFile) -> DAG:
         params=build_fleet_params(sorted({flow.target for flow in plan.flows})) | {"plan_hash": PLAN_HASH_PARAM},
     ) as dag:
         frozen, action, target = "{{ ti.xcom_pull('compile') }}", "{{ params.action }}", "{{ params.target }}"
-        compiled = FreezePlanOperator(
-            task_id="compile", path=str(file.path), expected="{{ params.plan_hash }}", do_xcom_push=True
+        compiled = FreezeFleetPlanOperator(
+            task_id="compile",
+            path=str(file.path),
+            action=action,
+            expected="{{ params.plan_hash }}",
+            do_xcom_push=True,
         )
         acted = FleetActionOperator(
             task_id="act", plan=frozen, action=action, target=target, workers="{{ params.workers }}", retries=2

@@ -10,7 +10,7 @@ from cutover.actions import (
     RecallDeeds,
     ReportMessage,
 )
-from cutover.application_steps import order_stops, restart_applications, start_applications, stop_application
+from cutover.application_steps import restart_applications, start_applications, stop_each_application
 from cutover.errors import Refused
 from cutover.groups.group_preflight import (
     describe_members,
@@ -190,8 +190,7 @@ def undo_start_consumers(context: RunContext, outcome: JsonObject) -> ActionGene
 def _stop_all(context: RunContext, side: ClusterSide, times: int) -> ActionGenerator[None]:
     policy = context.policy
     alias = context.flow.source if side == "source" else context.flow.target
-    for group in order_stops(policy, context.groups):
-        yield from stop_application(context, group, "consumer", side)
+    yield from stop_each_application(context, context.groups, "consumer", side)
     for group in context.groups:
 
         def look(group: str = group) -> ActionGenerator[ConditionCheck]:

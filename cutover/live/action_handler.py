@@ -248,6 +248,7 @@ class LiveActionHandler:
             f"{verb}/{action.side}/{action.name}",
             action.former if isinstance(action, StartApplication) else {},
             tuple((each.alias, f"{other}/{side}/{action.name}") for side, each in self.settings.items()),
+            action.together,
         )
 
     def _state_seen(self, name: str, state: ApplicationState) -> ObservedApplication:

@@ -1,4 +1,8 @@
-"""The parameters of the DAGs `operate__`, `decide__`, `inspect__`, `drill__` and `abandon__<name>`."""
+"""The parameters of the DAGs `operate__`, `decide__`, `inspect__`, `drill__` and `abandon__<name>`.
+
+A parameter that only some operations read names them in its schema, under `operations`: the page *Replication* shows it
+for those only. Airflow's own form shows all.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,12 @@ def build_operate_params(plan: Plan) -> dict[str, Param]:
     return {
         "operation": _choose_operation(OPERATE_MEANINGS),
         "flow": _choose_flow(plan),
-        "group": Param(None, **_NAME, description="For `sync`: only this group, as the source calls it. Empty: all."),
+        "group": Param(
+            None,
+            **_NAME,
+            operations=["sync"],
+            description="For `sync`: only this group, as the source calls it. Empty: all.",
+        ),
         "approval": _APPROVAL,
         "plan_hash": PLAN_HASH_PARAM,
     }
@@ -61,24 +70,41 @@ def build_decide_params(plan: Plan) -> dict[str, Param]:
         "operation": _choose_operation(DECIDE_MEANINGS),
         "flow": _choose_flow(plan),
         "topic": Param(None, **_NAME, description="At the source. Empty for `adopt`: all topics of the flow."),
-        "partition": Param(None, **_NUMBER, description="Its number. Empty for `reseed` and `reset-group`: all."),
+        "partition": Param(
+            None,
+            **_NUMBER,
+            operations=["accept-gap", "reseed", "copy-foreign", "reset-group"],
+            description="Its number. Empty for `reseed` and `reset-group`: all.",
+        ),
         "through": Param(
             None,
             **_NUMBER,
+            operations=["accept-gap", "copy-foreign"],
             description="For `accept-gap` and `copy-foreign`: the last source offset that the decision may cover.",
         ),
-        "group": Param(None, **_NAME, description="For `reset-group`: the group, as the source calls it."),
-        "copied_by": Param("records", enum=list(_ORIGINS), description="For `adopt`: who copied. mm2 also reads "
-                           "MirrorMaker's own notes; equal-offsets requires the source's offsets."),
+        "group": Param(
+            None,
+            **_NAME,
+            operations=["reset-group"],
+            description="For `reset-group`: the group, as the source calls it.",
+        ),
+        "copied_by": Param(
+            "records",
+            enum=list(_ORIGINS),
+            operations=["adopt"],
+            description="For `adopt`: who copied. mm2 also reads MirrorMaker's own notes; equal-offsets requires the "
+            "source's offsets.",
+        ),
         "accept": Param(
             [],
             type="array",
             items={"enum": list(_ACCEPTABLE)},
             examples=list(_ACCEPTABLE),
+            operations=["adopt"],
             description="For `adopt`: findings with which the copy is taken all the same.",
         ),
         "plan_hash": PLAN_HASH_PARAM,
-    }  # fmt: skip
+    }
 
 
 def build_inspect_params(plan: Plan) -> dict[str, Param]:
@@ -87,15 +113,41 @@ def build_inspect_params(plan: Plan) -> dict[str, Param]:
     told = {name: inspection.about for name, inspection in INSPECTIONS.items()}
     return {
         "operation": _choose_operation(told),
-        "flow": _choose_flow(plan),
-        "cluster": Param(clusters[0], enum=clusters, description="For `probe` and `trace`."),
-        "role": Param("apply", enum=list(_ROLES), description="For `acls`: whose rights."),
-        "group": Param(None, **_NAME, description="For `groups`: only this group. Empty: all."),
-        "topic": Param(None, **_NAME, description="For `translate`, `map`, `trace` and `quarantined`."),
-        "partition": Param(None, **_NUMBER, description="For `translate`, `map` and `trace`: its number."),
-        "offset": Param(None, **_NUMBER, description="For `translate` and `trace`."),
-        "reverse": Param(False, type="boolean", description="For `translate`: from the target to the source."),
+        "flow": _choose_flow(plan, operations=_list_needing("flow")),
+        "cluster": Param(
+            clusters[0], enum=clusters, operations=_list_needing("cluster"), description="For `probe` and `trace`."
+        ),
+        "role": Param(
+            "apply", enum=list(_ROLES), operations=_list_needing("role"), description="For `acls`: whose rights."
+        ),
+        "group": Param(None, **_NAME, operations=["groups"], description="For `groups`: only this group. Empty: all."),
+        "topic": Param(
+            None,
+            **_NAME,
+            operations=[*_list_needing("topic"), "quarantined"],
+            description="For `translate`, `map`, `trace` and `quarantined`.",
+        ),
+        "partition": Param(
+            None,
+            **_NUMBER,
+            operations=_list_needing("partition"),
+            description="For `translate`, `map` and `trace`: its number.",
+        ),
+        "offset": Param(
+            None, **_NUMBER, operations=_list_needing("offset"), description="For `translate` and `trace`."
+        ),
+        "reverse": Param(
+            False,
+            type="boolean",
+            operations=["translate"],
+            description="For `translate`: from the target to the source.",
+        ),
     }
+
+
+def _list_needing(param: str) -> list[str]:
+    """The inspections that cannot do without it."""
+    return [name for name, inspection in INSPECTIONS.items() if param in inspection.needs]
 
 
 def build_drill_params(waves: Sequence[str]) -> dict[str, Param]:
@@ -132,9 +184,9 @@ def build_abandon_params() -> dict[str, Param]:
 
 def _choose_operation(meanings: Mapping[str, str]) -> Param:
     told = "; ".join(f"{name}: {meaning}" for name, meaning in meanings.items())
-    return Param(next(iter(meanings)), enum=list(meanings), description=f"{told}.")
+    return Param(next(iter(meanings)), enum=list(meanings), meanings=dict(meanings), description=f"{told}.")
 
 
-def _choose_flow(plan: Plan) -> Param:
+def _choose_flow(plan: Plan, **schema: Any) -> Param:
     flows: list[Any] = [str(flow.id) for flow in plan.flows]
-    return Param(flows[0], enum=flows, description="The flow that it is about.")
+    return Param(flows[0], enum=flows, **schema, description="The flow that it is about.")

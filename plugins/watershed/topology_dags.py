@@ -207,9 +207,14 @@ def _load(path: Path) -> TopologyFile:
             _remember(_memory(content), plan)
             _remember(_last(path), plan)
     except Exception as problem:  # noqa: BLE001 (whatever is wrong with one file stays with that file)
-        last = _read(_last(path))
+        last = read_last_plan(path)
         return TopologyFile(path, last.topology if last else _stem(path), last, _report(problem))
     return TopologyFile(path, plan.topology, plan)
+
+
+def read_last_plan(path: Path) -> Plan | None:
+    """The newest plan that the file has compiled to, whatever is in it now; None where none is kept here."""
+    return _read(_last(path))
 
 
 def _report(problem: Exception) -> str:

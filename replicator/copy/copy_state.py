@@ -22,7 +22,7 @@ class SourceCursor:
 
     leader_epoch: of the last batch that was read; a Fetch names it (KIP-320). last_batch: the same batch. asked_at:
     when the last Fetch was sent that was answered (monotonic). Both are looked at where the topic has no id
-    (`replicator.transport.confirmation`).
+    (`replicator.transport.confirmation`). received_at: when its answer came (monotonic).
     """
 
     position: int  # of the next Fetch
@@ -30,6 +30,7 @@ class SourceCursor:
     epochs: list[LeaderEpochEntry] = field(default_factory=list)  # as far as they are known
     last_batch: BatchChecksum | None = None
     asked_at: float = 0.0
+    received_at: float = 0.0
     end: int = -1  # last stable offset at the last fetch
     high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end
     seen_at: float = 0.0  # when the source told its end (monotonic); 0: not yet

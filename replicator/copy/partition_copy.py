@@ -52,7 +52,8 @@ _STOOD_STILL: Final = "this worker stood still for a while; somebody else may ha
 
 
 class OutgoingBatch(NamedTuple):
-    """One batch on its way: `first` is the target offset it must get, `pieces` the bytes to send."""
+    """One batch on its way: `first` is the target offset it must get, `pieces` the bytes to send, `received_at` when it
+    came from the source (monotonic)."""
 
     first: int
     records: int
@@ -61,6 +62,7 @@ class OutgoingBatch(NamedTuple):
     size: int
     pieces: tuple[bytes | memoryview, ...]
     batch: RawBatch  # as it was accepted: its records' source offsets
+    received_at: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,6 +217,7 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
                 size=size,
                 pieces=(header, batch.data[BATCH_HEADER_BYTES:]),
                 batch=batch,
+                received_at=self.source.received_at,
             )
         )
         self.queue.buffered += size

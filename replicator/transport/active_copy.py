@@ -9,6 +9,7 @@ from typing import Final
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_protocol import Copy
+from replicator.copy.flow_latency import FlowLatency
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
 from replicator.copy.schema_ids import SchemaIdCounts
@@ -53,6 +54,7 @@ class ActiveCopy:
     between: Callable[[], None] = field(default=lambda: None)
     quarantine: QuarantineWriter | None = None  # where records go that the target does not take
     counted: SchemaIdCounts = field(default_factory=SchemaIdCounts)  # of a flow that rewrites schema ids
+    latency: FlowLatency = field(default_factory=FlowLatency)  # of the flow, where a sender sends its batches
     clock: SessionClock | None = None  # of the session in which it is quiet
     _calm: int = 0
 

@@ -220,14 +220,15 @@ class Fetcher(BrokerConnectionThread):
             self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
         elif time.monotonic() - self._no_room > _CAREFUL_S:
             self._fits = _ANSWER_BYTES[self.kind]
+        arrived = time.monotonic()
         self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         if leaves_out:
-            self._clock.at = time.monotonic()
-        held_back = self._find_held_back(connection, answers)
+            self._clock.at = arrived
+        held_back = self._find_held_back(connection, answers, arrived)
         named = [(self._asked[answer.topic_id, answer.partition], answer) for answer in answers]
         for active, answer in named:
             if (answer.topic_id, answer.partition) not in held_back:
-                active.copy.source.asked_at = sent
+                active.copy.source.asked_at, active.copy.source.received_at = sent, arrived
                 self._take(active, answer)
         if leaves_out and self.kind == "bulk":
             self._pass_over({id(active) for active, _ in named})
@@ -256,9 +257,8 @@ class Fetcher(BrokerConnectionThread):
         if active.kind == self.kind and self._session.is_incremental:
             active.clock = self._clock
 
-    def _find_held_back(self, connection: Connection, answers: list[FetchedPartition]) -> set[_Place]:
+    def _find_held_back(self, connection: Connection, answers: list[FetchedPartition], arrived: float) -> set[_Place]:
         """Whose answer must not be used: the topic has no id, and may be another one by now."""
-        arrived = time.monotonic()
         copies = {(each.topic_id, each.partition): self._asked[each.topic_id, each.partition].copy for each in answers}
         doubted = {
             (each.topic_id, each.partition): copies[each.topic_id, each.partition]

@@ -9,6 +9,7 @@ from typing import Final
 
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
+from clusters.wire import error_codes
 from clusters.wire.messages import ProducePartition
 from replicator.copy.partition_copy import OutgoingBatch
 from replicator.recovery.log_inspection import BrokerAddress
@@ -131,10 +132,13 @@ class Sender(BrokerConnectionThread):
         if any((active.copy.target_id, active.copy.key.partition) not in answers for active, _ in request):
             raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
         self._requests.popleft()
-        self._took.append(time.monotonic() - self._sent_at.popleft())
-        now = int(time.time() * 1000)
-        for active, _ in request:
-            active.sequenced_copy.answered(answers[active.copy.target_id, active.copy.key.partition], now)
+        now, arrived = int(time.time() * 1000), time.monotonic()
+        self._took.append(arrived - self._sent_at.popleft())
+        for active, outgoing in request:
+            answer = answers[active.copy.target_id, active.copy.key.partition]
+            active.sequenced_copy.answered(answer, now)
+            if answer.error == error_codes.NONE:
+                active.latency.add(arrived - outgoing.received_at, outgoing.records)
             if active.sequenced_copy.has_unsent:
                 self._offer(active)
             active.room()

@@ -18,6 +18,7 @@ from replicator.batch.repack import RepackTerms
 from replicator.copy.aligned.aligned_copy import AlignedCopy
 from replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
 from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
+from replicator.copy.flow_latency import FlowLatencies
 from replicator.copy.loop_guard import PartitionLoopGuard
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.quarantine import QuarantineWriter
@@ -61,6 +62,7 @@ class CopyRegistry:
     expiration_ms: int
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
+    latencies: FlowLatencies = field(default_factory=FlowLatencies)
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
     _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
@@ -138,6 +140,7 @@ class CopyRegistry:
             ),
             quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
+            latency=self.latencies.of(task.key.flow),
         )
         first = [taken.first]
         copy.announce(first)
@@ -229,9 +232,8 @@ class CopyRegistry:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(
-                limits, takes_all_of=guard.takes_all_of, compression=task.record.flow.compression
-            ),
+            terms=RepackTerms(limits, takes_all_of=guard.takes_all_of, compression=task.record.flow.compression),
+            latency=self.latencies.of(task.key.flow),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
         self._active_copies[id(active)] = active

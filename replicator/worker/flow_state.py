@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from clusters.partition_status_records import PartitionStatus
+from clusters.worker_heartbeats import SILENT_MS
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
-_SILENT_MS: Final = 15_000  # a worker's heartbeat comes every second
 _ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
 
 
 def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
     """The report, or that it is too old to be believed. now_ms: since 1970."""
-    if now_ms - report.at_ms <= _SILENT_MS:
+    if now_ms - report.at_ms <= SILENT_MS:
         return report
     text = "no worker has reported for this partition lately"
     if report.error is not None:  # and its remedy stands beside it

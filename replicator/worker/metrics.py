@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from threading import Thread
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from clusters.latency_buckets import BUCKET_COUNT, BUCKETS_PER_DOUBLING, compute_bucket_end_ms
 from clusters.partition_status_records import PartitionStatus
+from replicator.copy.flow_latency import LatencyTotals
 from replicator.errors import ReplicatorError
 from replicator.worker.metrics_snapshot import MetricsSnapshot
 
@@ -48,6 +51,7 @@ class WorkerCollector:
         for (flow, kind, state), count in sorted(Counter((e.flow, e.kind, e.state) for e in seen.beside).items()):
             beside.add_metric((flow, kind, state), count)
         yield beside
+        yield _latencies(seen.latencies)
         yield GaugeMetricFamily("watershed_buffered_bytes", "Record batches in memory.", value=seen.buffered)
         for name, value in sorted(seen.counters.items()):
             yield CounterMetricFamily(f"watershed_{name}", "Counted by the worker's links.", value=value)
@@ -85,6 +89,21 @@ def _partitions(reports: list[PartitionStatus]) -> Iterator[Metric]:
         saved.add_metric(_labels(each), each.saved_bytes)
     yield copied
     yield saved
+
+
+def _latencies(latencies: Mapping[str, LatencyTotals]) -> Metric:
+    """A bucket for each doubling: several of those that are counted."""
+    family = HistogramMetricFamily(
+        "watershed_latency_seconds",
+        "Time from the arrival of records at the worker to their acknowledgement by the target.",
+        labels=("flow",),
+    )
+    for flow, totals in sorted(latencies.items()):
+        below = list(accumulate(totals.counts))
+        ends = range(0, BUCKET_COUNT - 1, BUCKETS_PER_DOUBLING)
+        buckets: list[tuple[str, float]] = [(f"{compute_bucket_end_ms(end) / 1000:g}", below[end]) for end in ends]
+        family.add_metric((flow,), [*buckets, ("+Inf", below[-1])], totals.seconds)
+    return family
 
 
 def _labels(report: PartitionStatus) -> tuple[str, str, str, str]:

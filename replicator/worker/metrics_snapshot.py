@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SyncReport
+from replicator.copy.flow_latency import LatencyTotals
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
     """reports: of every partition that the worker serves; counters: what its threads count since it started
     (`throttled_seconds`); buffered: bytes of record batches in memory; beside: of what travels
-    beside records, as far as this worker keeps it."""
+    beside records, as far as this worker keeps it; latencies: by flow."""
 
     reports: Iterable[PartitionStatus]
     counters: Mapping[str, float]
     buffered: int
     beside: Iterable[SyncReport] = ()
+    latencies: Mapping[str, LatencyTotals] = field(default_factory=dict)

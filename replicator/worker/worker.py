@@ -37,6 +37,7 @@ from clusters.wire.versions import Api
 from clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
 from replicator.copy import log_append_time
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from replicator.copy.flow_latency import FlowLatencies
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
@@ -155,12 +156,15 @@ class Worker:
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         check = GuaranteeCheck(target, connect)
         self._discovery = TopicDiscovery(target, connect, decisions=decisions, find_hold=check.find_hold)
-        self._senders = SlotSenders(target, self._writer)
+        latencies = FlowLatencies()
+        self._senders = SlotSenders(target, self._writer, latencies)
         self._inspections = InspectionPool(
             target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
         )
         later = self._ledger_thread.later
-        self._registry = CopyRegistry(target, connect, self._writer, guards, expiration_ms, later, self._discovery)
+        self._registry = CopyRegistry(
+            target, connect, self._writer, guards, expiration_ms, later, self._discovery, latencies
+        )
         self._inspections.schema_ids = self._registry.schema_ids
         self._guards = guards
         self._tasks: dict[PartitionKey, PartitionTask] = {}
@@ -187,7 +191,8 @@ class Worker:
     def scrape(self) -> MetricsSnapshot:
         """What metrics tell, as of the last report."""
         copies = self._registry
-        return MetricsSnapshot(self._reports, copies.counters(), copies.buffered(), self._sync.current_reports())
+        beside, latencies = self._sync.current_reports(), copies.latencies.read()
+        return MetricsSnapshot(self._reports, copies.counters(), copies.buffered(), beside, latencies)
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
@@ -445,7 +450,12 @@ class Worker:
                 write_partition_status(self._writer, report, on_done=partial(_note_written, task))
         self._reports = [task.latest for task in self._tasks.values() if task.latest is not None]
         heartbeat = WorkerHeartbeat(
-            self.worker_id, os.getpid(), int(time.time() * 1000), tuple(sorted(self._membership.slots)), self._seen
+            self.worker_id,
+            os.getpid(),
+            int(time.time() * 1000),
+            tuple(sorted(self._membership.slots)),
+            self._seen,
+            self._registry.latencies.read_recent(now),
         )
         write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
         self._seen = self._find_seen()

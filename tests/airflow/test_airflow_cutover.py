@@ -70,6 +70,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
     world.log = log  # type: ignore[attr-defined]
     world.verdicts = {}  # type: ignore[attr-defined]
     world.policy = {}  # type: ignore[attr-defined]
+    world.moves = a_plan()  # type: ignore[attr-defined]
 
     def migration(order: StepOrder, **hooks: Any) -> RunDriver:
         # Time moves on by pausing; what the worker may pause in all is what the operators give.
@@ -81,8 +82,14 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
             pause(0.0 if isinstance(getattr(pause, "__self__", None), WaitBudget) else seconds)
 
         policy = replace(POLICY, strategy=order.strategy or POLICY.strategy, **world.policy)  # type: ignore[attr-defined]
-        course = plan_migration(a_plan(), None, policy)
-        told = {"run_id": order.journal_run, "sleep": sleep, "evidence": order.evidence, "run_plan": course}
+        course = plan_migration(world.moves, None, policy)  # type: ignore[attr-defined]
+        told = {
+            "plan": world.moves,
+            "run_id": order.journal_run,
+            "sleep": sleep,
+            "evidence": order.evidence,
+            "run_plan": course,
+        }
         return a_migration(world, log, "airflow", **told, **hooks)
 
     def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:

@@ -28,6 +28,7 @@ from plugins.watershed.operators.fleet_actions import (
     FleetActionOperator,
     FleetSizedOperator,
     FleetsSized,
+    FreezeFleetPlanOperator,
     SuperviseFleetOperator,
 )
 from plugins.watershed.operators.replication import (
@@ -40,6 +41,7 @@ from plugins.watershed.operators.replication import (
     judge_flow_reports,
 )
 from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
+from plugins.watershed.topology_dags import list_dag_topologies
 from replicator.worker import fleet_status
 from replicator.worker.fleet_orders import change_fleet
 from replicator.worker.fleet_status import FleetRow
@@ -89,9 +91,27 @@ def test_compile_refuses_another_hash_than_reviewed(file: Path) -> None:
 
 
 def test_compile_reports_a_broken_file_without_traceback(file: Path) -> None:
-    file.write_text("a: [")
-    with pytest.raises(AirflowFailException, match=r"orders\.yaml"):
+    file.write_text(file.read_text() + "bogus: 1\n")
+    with pytest.raises(AirflowFailException, match=r"orders\.yaml:\d+:\d+: error.*bogus") as told:
         FreezePlanOperator(task_id="c", path=str(file)).execute(CONTEXT)
+    assert "go on with the plan that was applied last" in str(told.value)
+    assert f"topology lint {file}" in str(told.value)
+
+
+def test_fleets_are_healed_by_the_last_plan_when_the_file_is_broken(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(file.parent))
+    assert [each.path for each in list_dag_topologies()] == [file]  # as Airflow parses it: its plan is kept
+    good = freeze_plan(file).hash
+    file.write_text(file.read_text() + "bogus: 1\n")
+    for action in ("heal", "status"):
+        compiled = FreezeFleetPlanOperator(task_id="compile", path=str(file), action=action)
+        assert compiled.execute(CONTEXT) == good
+    assert "bogus" in capsys.readouterr().out
+    for action in ("scale", "stop", "restart", "start"):
+        with pytest.raises(AirflowFailException, match=r"orders\.yaml:\d+:\d+: error.*bogus"):
+            FreezeFleetPlanOperator(task_id="compile", path=str(file), action=action).execute(CONTEXT)
 
 
 def test_a_fleet_for_every_target_of_a_running_flow_and_for_the_way_back(file: Path) -> None:

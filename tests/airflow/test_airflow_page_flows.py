@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from plugins.watershed.operation_params import build_decide_params, build_inspect_params, build_operate_params
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
 from plugins.watershed.page.flow_rows import build_flow_detail, build_flows_overview
+from plugins.watershed.page.folded_alerts import list_remedy_operations
+from replicator.partition_states import REMEDIES
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
 from topology.plan import Plan
@@ -106,3 +110,37 @@ def test_a_remedy_stands_beside_what_it_is_for_when_the_workers_are_silent(sites
     assert (row["state"], row["partition"]) == ("silent", 1)
     assert "the last report said target foreign write: " in row["error"]
     assert "topology flow reseed hub-to-lake" in row["remedy"]
+
+
+def test_an_alert_offers_what_its_remedy_names(sites: Plan) -> None:
+    snapshots = everywhere(sites, seen(sites, {"hub-to-lake": "target_foreign_write"}))
+    [alert] = build_flows_overview(sites, snapshots, NOW)["alerts"]
+    assert [(each["what"], each["operation"]) for each in alert["operations"]] == [
+        ("decide", "reseed"),
+        ("decide", "adopt"),
+    ]
+    assert alert["example"] == {"flow": "hub-to-lake", "topic": "berlin.orders", "partition": 1}
+    rows = build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW)["rows"]
+    assert [row["operations"] for row in rows] == [alert["operations"], []]
+
+
+@pytest.mark.parametrize("state", REMEDIES)
+def test_the_page_starts_every_command_that_a_remedy_names(sites: Plan, state: str) -> None:
+    """And a form of the DAG takes it, with the flow, the topic and the partition that are halted."""
+    named = set(re.findall(r"topology flow ([a-z-]+)", REMEDIES[state]))
+    operations = list_remedy_operations(state)
+    assert {each["operation"] for each in operations} == named
+    for each in operations:
+        params = {"decide": build_decide_params, "operate": build_operate_params}[each["what"]](sites)
+        assert each["operation"] in params["operation"].schema["enum"]
+        assert params["flow"].schema["enum"] == [flow.id for flow in sites.flows]
+        assert each["what"] == "operate" or {"topic", "partition"} <= params.keys()
+
+
+def test_params_that_only_some_operations_read_name_operations_that_there_are(sites: Plan) -> None:
+    for build in (build_decide_params, build_operate_params, build_inspect_params):
+        params = build(sites)
+        known = params["operation"].schema["enum"]
+        only = {name: param.schema["operations"] for name, param in params.items() if "operations" in param.schema}
+        assert only, build
+        assert all(set(each) <= set(known) and each for each in only.values()), only

@@ -95,6 +95,20 @@ def test_a_file_that_does_not_compile_says_why(page: TestClient, topologies: dic
     assert "broken.yaml" in answer.json()["detail"]
 
 
+def test_a_file_that_does_not_compile_any_more_is_told_beside_its_last_plan(
+    page: TestClient, topologies: dict[str, Plan], tmp_path: Path
+) -> None:
+    assert page_world.asked(page, "flows", topology="shop")["problem"] is None
+    path = tmp_path / "topologies" / "shop.yaml"
+    path.write_text(path.read_text() + "bogus: 1\n")
+    page.app.state.page._files = (float("-inf"), {})  # type: ignore[attr-defined]
+    for view in ("flows", "fleets", "migrations"):
+        told = page_world.asked(page, view, topology="shop")
+        assert "shop.yaml" in told["problem"]
+        assert "bogus" in told["problem"]
+    assert page_world.asked(page, "flows", topology="sites")["problem"] is None
+
+
 def test_characters_that_turn_the_order_of_reading_are_escapes(page: TestClient, topologies: dict[str, Plan]) -> None:
     plan = topologies["shop"]
     told = replace(page_world.status_of(plan.flows[0], 0, 0, "rejected"), state="rejected", error="name \u202egnp.exe")

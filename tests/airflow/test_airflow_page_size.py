@@ -14,6 +14,7 @@ from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
 from clusters.fleet import SupervisorRecord
 from clusters.flow_records import FlowRecord
 from clusters.partition_status_records import PartitionStatus
+from clusters.worker_heartbeats import WorkerHeartbeat
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
 from plugins.watershed.page.fleet_rows import build_fleets_view
 from plugins.watershed.page.flow_rows import (
@@ -268,12 +269,42 @@ def test_a_chart_holds_three_hours_and_no_more() -> None:
         assert not history.needs_sample(now)
     assert len(history.read("shop", "a")) == CHART_SLOTS
     charts = build_charts([history.read("shop")], now)
-    assert {len(charts[name]) for name in ("records", "delay_ms", "rate_bytes")} == {90}
+    assert {len(charts[name]) for name in ("records", "delay_ms", "rate_bytes", "p50_ms", "p99_ms")} == {90}
     assert (charts["records"][-1], charts["delay_ms"][-1], charts["rate_bytes"][-1]) == (
         2 * CHART_SLOTS,
         (2 * CHART_SLOTS - 1) * 10,
         3,
     )
+
+
+def test_latencies_are_those_of_the_slowest_flow_and_none_where_nothing_was_copied() -> None:
+    history = LagHistory()
+    samples = {"a": LagSample(0, 0, 1.0, 1.7, 38.0), "b": LagSample(0, 0, 2.0, 2.4, 12.0), "c": LagSample(0, 0, 0.0)}
+    history.add(NOW, {("shop", flow): sample for flow, sample in samples.items()})
+    for flow, told in {"a": (1.7, 38.0), "c": (None, None), "": (2.4, 38.0)}.items():
+        charts = build_charts([history.read("shop", flow)], NOW)
+        assert (charts["p50_ms"][-1], charts["p99_ms"][-1]) == told, flow
+
+
+def test_the_page_takes_latencies_from_workers_that_live(tmp_path: Path) -> None:
+    plan = page_world.plan_in(tmp_path, page_world.one(ADDRESS))
+    [flow] = plan.flows
+    record = FlowRecord(flow, plan.hash, plan.topology)
+    status = replace(page_world.status_of(flow, 0, 0, "running"), at_ms=int(NOW * 1000), worker="w0", pid=4)
+    beats = [
+        WorkerHeartbeat("w0", 4, int(NOW * 1000), latencies={flow.id: {13: 98, 40: 2}}),
+        WorkerHeartbeat("w1", 5, int(NOW * 1000) - 60_000, latencies={flow.id: {60: 900}}),
+    ]
+    view = ControlTopicsView()
+    view.take(
+        FollowedRecord(topic, 0, each.key, json.dumps(each.to_json()).encode())
+        for topic, each in [(FLOWS_TOPIC, record), *((STATUS_TOPIC, each) for each in (status, *beats))]
+    )
+    told = build_flow_detail(flow, plan, everywhere(plan, view.snapshot(NOW)), NOW)
+    assert told["latency"] == {"p50_ms": 0.87, "p99_ms": 94.0, "records": 100}
+    sample = view.sample(NOW)["shop", flow.id]
+    assert (sample.p50_ms, sample.p99_ms) == (0.87, 94.0)
+    assert view.sample(NOW + 60)["shop", flow.id].p99_ms is None, "and what nobody says any more is not shown"
 
 
 def test_a_rate_that_is_no_number_breaks_no_chart() -> None:

@@ -82,7 +82,8 @@ def personal(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
         verb: Any = "stop" if isinstance(action, StopApplication) else "start"
         alias = {"source": "onprem", "target": "cloud"}[action.side]
         try:
-            seen = told.tell(ApplicationOrder(verb, name, action.role, action.side, alias, ("b:1",), "k"))
+            order = ApplicationOrder(verb, name, action.role, action.side, alias, ("b:1",), "k")
+            seen = told.tell(replace(order, together=action.together))
         except ApplicationControlFailed as error:
             return ActionFailed(at, str(error), error.transient)
         world.apps[name].running, world.apps[name].side = verb == "start", action.side
@@ -272,7 +273,7 @@ def test_a_consumer_that_was_moved_is_stopped_there_and_then_started_here(person
     assert journal(personal)[-1].observation["state"] == "rolled_back"
 
 
-def test_halted_consumers_of_a_rollback_are_asked_about_one_by_one(personal: World) -> None:
+def test_halted_consumers_of_a_rollback_are_those_that_the_run_names(personal: World) -> None:
     """Which they are only the journal knows; behind the point of no return no task could ask at all."""
     migration = replace(OF_GROUP.migration, waves=back_plan().migration.waves)  # type: ignore[type-var, union-attr]
     personal.plan = replace(OF_GROUP, migration=migration)  # type: ignore[attr-defined]
@@ -283,8 +284,40 @@ def test_halted_consumers_of_a_rollback_are_asked_about_one_by_one(personal: Wor
     task = person_task(row.task, row, "rollback")
     first = PersonRequest("start", "other", "consumer", "onprem", ("b:1",), "", 60_000)
     assert task.list_requests(context(row.task), first) == [first]
+    both = replace(first, together=(GROUP,))
+    assert [each.name for each in task.list_requests(context(row.task), both)] == ["other", GROUP]
     assert task.describe_no(context(row.task)) == person_steps.STOPS_HERE
     assert task.retries == 8
+
+
+def test_persons_of_one_undone_step_are_asked_together(personal: World) -> None:
+    """And one answer is enough for both; what they say is written down for each."""
+    migration = PLAN.migration
+    assert migration is not None
+    applications = migration.applications | {"ledger": PlanApplication(person="call bob", timeout_ms=600_000)}
+    wave = replace(migration.waves[0], producers=(PRODUCER, "ledger"))
+    personal.plan = replace(PLAN, migration=replace(migration, applications=applications, waves=(wave,)))  # type: ignore[attr-defined]
+    personal.policy = {"persons": frozenset({PRODUCER, "ledger"})}  # type: ignore[attr-defined]
+    personal.moves = a_plan(producers=(PRODUCER, "ledger"))  # type: ignore[attr-defined]
+    personal.apps["ledger"] = replace(personal.apps[PRODUCER])
+    personal.verdicts["tail_proof"] = "different"  # type: ignore[attr-defined]
+    up_to(FENCE)
+    with pytest.raises(AirflowFailException, match="the task take_back asks"):
+        answered(asked(FENCE), FENCE)
+    assert not personal.apps["ledger"].running
+    back = PersonTakeBackOperator(kind="migrate", wave="all", plan="sha256:1", strategy=AS_DECLARED)
+    with pytest.raises(TaskAwaitingInput):
+        back.execute(context("take_back"))
+    assert back.subject == f"Start {PRODUCER}, ledger at onprem"
+    assert "call bob" in back.body
+    assert back.response_timeout.total_seconds() == 600
+    answered(back, "take_back")
+    assert personal.apps[PRODUCER].running
+    assert personal.apps["ledger"].running
+    deeds = [each for each in journal(personal) if each.deed == "StartApplication" and each.kind == "outcome"]
+    said = [each.observation for each in deeds if each.observation["side"] == "source"]
+    assert {each["name"]: "ops" in each["said"] for each in said if "said" in each} == {PRODUCER: True, "ledger": True}
+    assert not any("together" in each for each in said)
 
 
 def test_one_question_waits_as_long_as_its_slowest_application(personal: World) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import io
+import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from cli.status import _table
+from cli.status import _flows, _table
 from cli.status_table import draw_sparkline, draw_status_table, render_delay, render_lag, watch_flows
 from clusters.errors import Unreachable
+from clusters.settings import ConnectionSettings
+from clusters.worker_heartbeats import WorkerHeartbeat
+from topology import compile_path
 from topology.rounded_amounts import render_decimal_size
 
 PARTITION = {
@@ -147,3 +152,36 @@ def test_what_compression_saves_is_told_in_both_tables(
     for shown in (_drawn(flow), _table([{**flow, "sync": []}])):
         assert (f"compression: {told}" in shown) is bool(told)
         assert ("compression" in shown) is bool(told)
+
+
+TOPOLOGY = """
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {name: shop, owner: team}
+clusters:
+  a: {bootstrap: ["127.0.0.1:1"], security: {protocol: PLAINTEXT}}
+  b: {bootstrap: ["127.0.0.2:1"], security: {protocol: PLAINTEXT}}
+flows:
+  - {source: a, target: b, topics: {include: [orders]}}
+"""
+
+
+def test_the_latency_of_a_flow_is_that_of_all_workers_that_live(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TOPOLOGY)
+    now = int(time.time() * 1000)
+    beats = [
+        WorkerHeartbeat("w0", 1, now, latencies={"a-to-b": {13: 60}}),
+        WorkerHeartbeat("w1", 2, now, latencies={"a-to-b": {13: 38, 40: 2}}),
+        WorkerHeartbeat("w2", 3, now - 60_000, latencies={"a-to-b": {70: 900}}),
+    ]
+    view = {each.key: each.to_json() for each in beats}
+    monkeypatch.setattr("clusters.partition_status_records.read_latest_values", lambda *_: view)
+    monkeypatch.setattr("clusters.flow_records.read_flows", lambda _settings: {})
+    targets = {"b": ConnectionSettings("b", ("127.0.0.2:1",))}
+    [row] = _flows(compile_path(path), targets, path)
+    assert row["latency"] == {"p50_ms": 0.87, "p99_ms": 94.0, "records": 100}
+    view.clear()
+    assert [row["latency"] for row in _flows(compile_path(path), targets, path)] == [None], "nothing was copied"

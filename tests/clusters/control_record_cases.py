@@ -142,7 +142,8 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
     ),
     "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
-    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}),
+    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}),
+    "WorkerHeartbeat:without latencies": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}),
     "WorkerHeartbeat:with the three fields that are needed": WorkerHeartbeat("w1", 42, NOW),
     "SyncedPositions:now": SyncedPositions("a-to-b", "billing", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {EVENTS: 8}),
     "GroupResetDecision:now": GroupResetDecision("a-to-b", "billing", {ORDERS: None, EVENTS: 6}, "ann", "one", NOW),

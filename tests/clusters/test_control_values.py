@@ -161,7 +161,7 @@ def test_every_reader_goes_on_with_what_it_knew(
     assert read_producers(SETTINGS) == {7: producer}
     assert read_alignments(SETTINGS) == {("a-to-b", "orders"): aligned}
     assert read_withheld_rights(SETTINGS, "a-to-b") == withheld
-    assert read_status_reports(SETTINGS) == ([status], [report])
+    assert read_status_reports(SETTINGS) == ([status], [report], [])
     tail = FlowsFollower(SETTINGS)
     tail.read()
     assert tail.flows() == {flow.key: flow}

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.partition_status_records import PartitionStatus, read_status_reports, renew_report
 from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat, parse_heartbeats
+from clusters.worker_heartbeats import WorkerHeartbeat, add_worker_latencies, parse_heartbeats
 from replicator.worker.flow_state import mark_if_silent
 from replicator.worker.placement_leader import _ObservedRates
 from tests.replicator.test_quiet_reports import RECORD
@@ -76,8 +76,8 @@ def test_one_reading_of_the_topic_gives_renewed_reports(
 ) -> None:
     view = {REPORT.key: REPORT.to_json(), BEAT.key: BEAT.to_json(), "worker|w9": {"worker": 1}}
     monkeypatch.setattr("clusters.partition_status_records.read_latest_values", lambda *_: view)
-    reports, beside = read_status_reports(ConnectionSettings("cloud", ("127.0.0.1:1",)))
-    assert ([report.at_ms for report in reports], beside) == ([61_000], [])
+    reports, beside, heartbeats = read_status_reports(ConnectionSettings("cloud", ("127.0.0.1:1",)))
+    assert ([report.at_ms for report in reports], beside, heartbeats) == ([61_000], [], [BEAT])
     assert [record.message for record in caplog.records] == ["report unreadable"]
     assert parse_heartbeats({BEAT.key: BEAT.to_json()}) == {"w0": BEAT}
 
@@ -101,3 +101,13 @@ def test_a_rate_fades_although_no_report_says_so() -> None:
     (after,) = rates.loads(flows, 100.0)
     assert before.rate == pytest.approx(900.0)
     assert after.rate == pytest.approx(900.0 * 0.9**40)
+
+
+def test_latencies_of_workers_that_live_are_added() -> None:
+    one = replace(BEAT, latencies={"onprem-to-cloud": {3: 10, 8: 1}})
+    other = replace(BEAT, worker="w1", latencies={"onprem-to-cloud": {3: 5}, "back": {0: 2}})
+    dead = replace(other, worker="w2", at_ms=BEAT.at_ms - 60_000)
+    assert add_worker_latencies([one, other, dead], BEAT.at_ms + 5_000) == {
+        "onprem-to-cloud": {3: 15, 8: 1},
+        "back": {0: 2},
+    }

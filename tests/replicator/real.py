@@ -15,8 +15,10 @@ from confluent_kafka import TopicPartition as WirePartition
 from clusters.admin import Admin
 from clusters.control_topics import compute_slot
 from clusters.errors import ClusterError
+from clusters.partition_status_records import read_status_reports
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
+from clusters.worker_heartbeats import add_worker_latencies
 from replicator.apply import apply_plan
 from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import read_ledger
@@ -218,6 +220,20 @@ def wait_progress(settings, plan: Plan, topic: str, partitions: int, records: in
                 seen = str(error)
             assert time.monotonic() < deadline, f"fewer than {records} records copied within {timeout} s: {seen}"
             time.sleep(0.2)
+
+
+def wait_latencies(settings, plan: Plan, records: int, timeout: float = 60) -> dict[int, int]:
+    """Until the workers' heartbeats tell the latencies of so many records of the last seconds."""
+    flow = plan.flows[0]
+    deadline, counts = time.monotonic() + timeout, {}
+    while time.monotonic() < deadline:
+        now = int(time.time() * 1000)
+        heartbeats = read_status_reports(settings[flow.target]).heartbeats
+        counts = add_worker_latencies(heartbeats, now).get(flow.id, {})
+        if sum(counts.values()) >= records:
+            return counts
+        time.sleep(0.3)
+    raise AssertionError(f"latencies of {sum(counts.values())} records, {records} were copied")
 
 
 def wait_decided(settings: ConnectionSettings, topic: str, timeout: float = 180) -> None:

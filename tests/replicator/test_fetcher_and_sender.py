@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from clusters.errors import Unreachable
 from clusters.fake_cluster import FakeCluster
 from clusters.fake_wire import FakeWire
 from clusters.settings import ConnectionSettings
+from clusters.wire import error_codes
 from clusters.wire.messages import FetchedPartition, ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RepackTerms
@@ -395,6 +398,29 @@ def test_requests_of_a_long_way_leave_at_even_distances(
         sender._last_sent -= round_trip_s / 5
         sender._round()
         assert wire.requests == 2
+
+
+def test_a_latency_is_counted_from_the_arrival_to_an_answer_that_says_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = OneCopy(monkeypatch)
+    active = source.active
+    before = time.monotonic()
+    target = TargetBrokerThreads(CLOUD, NOWHERE)
+    sender = target._senders["live"]
+    target.add(active)
+    for records, error in ((3, error_codes.NONE), (2, error_codes.NOT_ENOUGH_REPLICAS)):
+        source.cluster.produce("orders", 0, [b"x"] * records)
+        source.fetch()
+        request = sender._gather_request()
+        assert [before <= outgoing.received_at <= time.monotonic() for _, outgoing in request] == [True]
+        told = ProducedPartition(TARGET, 0, error, request[0][1].first, 0, "")
+        wire = SimpleNamespace(receive_produce=lambda told=told: [told], throttle_ms=0, patience_s=0.0)
+        wire.send_produce = lambda _partitions: None
+        monkeypatch.setattr(sender, "_connected", lambda wire=wire: wire)
+        sender._send(request)
+        sender._receive()
+    totals = active.latency.read()
+    assert sum(totals.counts) == 3, "and not those that may not be stored"
+    assert 0 < totals.seconds <= 3 * (time.monotonic() - before)
 
 
 # -- whose trouble --------------------------------------------------------------------------------------------------

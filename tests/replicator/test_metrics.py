@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clusters.partition_status_records import PartitionStatus
 from clusters.sync_reports import SyncReport
+from replicator.copy.flow_latency import FlowLatency
 from replicator.worker.metrics import MetricsUnavailable, WorkerCollector, serve_metrics
 from replicator.worker.metrics_snapshot import MetricsSnapshot
 
@@ -31,12 +32,18 @@ REPORTS = [
 ]
 
 
+_LATENCY = FlowLatency()
+_LATENCY.add(0.002, 98)
+_LATENCY.add(30.0, 2)
+LATENCIES = {"a-to-b": _LATENCY.read()}
 BESIDE = [SyncReport("a-to-b", "groups", "billing", "equal"), SyncReport("a-to-b", "groups", "audit", "waiting")]
 
 
 @pytest.fixture
 def endpoint():
-    collector = WorkerCollector(lambda: MetricsSnapshot(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE), "w1", "b")
+    collector = WorkerCollector(
+        lambda: MetricsSnapshot(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE, LATENCIES), "w1", "b"
+    )
     server, thread = serve_metrics(collector, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.server_port}/metrics"
     server.shutdown()
@@ -58,6 +65,11 @@ def test_a_scrape(endpoint):
     assert samples["watershed_lag_seconds", zero] == 1.5
     assert samples["watershed_copied_bytes_total", zero] == 7
     assert samples["watershed_saved_bytes_total", zero] == 3
+    below = {labels: value for (name, labels), value in samples.items() if name == "watershed_latency_seconds_bucket"}
+    assert below[("flow", "a-to-b"), ("le", "0.0016")] == 0
+    assert below[("flow", "a-to-b"), ("le", "0.0032")] == 98
+    assert below[("flow", "a-to-b"), ("le", "+Inf")] == 100
+    assert samples["watershed_latency_seconds_sum", (("flow", "a-to-b"),)] == pytest.approx(60.196)
     assert ("watershed_lag_records", one) not in samples  # not known is not zero
     assert samples["watershed_partitions", (("flow", "a-to-b"), ("state", "source_expired"))] == 1
     assert samples["watershed_throttled_seconds_total", ()] == 0.25

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from clusters.errors import Unreachable
 from clusters.flow_records import FlowRecord
+from clusters.latency_buckets import find_latency_bucket
 from clusters.partition_status_records import PartitionStatus
 from clusters.worker_heartbeats import WorkerHeartbeat
+from replicator.copy.flow_latency import FlowLatencies
 from replicator.partition_key import PartitionKey
 from replicator.transport.active_copy import SessionClock
 from replicator.worker.partition_task import UNCHANGED_S, PartitionTask
@@ -92,13 +95,14 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
     worker: Any = object.__new__(Worker)
     tasks = [copied_task(partition) for partition in range(3)]
     worker._tasks = {task.key: task for task in tasks}
-    worker._registry = type("Registry", (), {"sweep": staticmethod(lambda: None)})
+    worker._registry = SimpleNamespace(sweep=lambda: None, latencies=FlowLatencies())
     worker._writer, worker.worker_id, worker._seen = None, "w0", {}
     worker._membership = type("Membership", (), {"slots": {7, 3}})
     worker._publish()
     assert written == []
     assert tasks[1].active is not None
     tasks[1].active.copy.source.end = 9
+    worker._registry.latencies.of("onprem-to-cloud").add(0.002, 5)
     worker._publish()
     assert [(report.partition, report.source_end) for report in written] == [(1, 9)]
     assert [(report.partition, report.source_end) for report in worker._reports] == [(0, 0), (1, 9), (2, 0)]
@@ -106,6 +110,7 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
         ("w0", (3, 7), []),
         ("w0", (3, 7), ["onprem-to-cloud"]),  # as it was at the heartbeat before
     ]
+    assert [beat.latencies for beat in beats] == [{}, {"onprem-to-cloud": {find_latency_bucket(0.002): 5}}]
     tasks[1].active.copy.progress.copied_through = 9
     worker._publish()
     worker._publish()

@@ -43,6 +43,8 @@ def requests_of_a_copy(version: int, rounds: int = 4) -> int:
     worker = TransactingWorker(world)
     worker.finish()
     world.check()
+    copied = sum(len(world.source.records(TOPIC, partition)) for partition in range(world.partitions))
+    assert sum(worker.writer.latency.read().counts) == copied, "each record has a latency, when it is committed"
     return worker.requests
 
 

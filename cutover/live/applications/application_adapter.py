@@ -48,7 +48,8 @@ class ApplicationOrder:
     """Stop or start this application at this cluster. side: of the run, `source` is where it found the application.
     bootstrap: `host:port` each. key: the same however often the order is given for one purpose in one run. former:
     `ApplicationState.former` when the run began. opposites: (alias, key) of the orders with the other verb that this
-    run may have given: a stop that is still under way would end behind a start."""
+    run may have given: a stop that is still under way would end behind a start. together: other applications that
+    persons move, and that are told the same next: one question may be about all."""
 
     verb: ApplicationVerb
     name: str
@@ -59,6 +60,7 @@ class ApplicationOrder:
     key: str
     former: dict[str, Any] = field(default_factory=dict)
     opposites: tuple[tuple[str, str], ...] = ()
+    together: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, str]:
         """What programs and DAGs are told; its keys are promised to their authors (docs/applications.md)."""

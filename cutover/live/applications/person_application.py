@@ -23,7 +23,8 @@ _DECLARE = (
 
 @dataclass(frozen=True, slots=True)
 class PersonRequest:
-    """What a person is asked to do, and then to confirm. words: from the file. timeout_ms: how long they have."""
+    """What a person is asked to do, and then to confirm. words: from the file. timeout_ms: how long they have.
+    together: other applications that are asked about next, with the same verb, role and cluster."""
 
     verb: ApplicationVerb
     name: str
@@ -32,6 +33,7 @@ class PersonRequest:
     bootstrap: tuple[str, ...]
     words: str
     timeout_ms: int
+    together: tuple[str, ...] = ()
 
     @property
     def task(self) -> str:
@@ -89,7 +91,14 @@ class PersonApplication:
                 transient=False,
             )
         request = PersonRequest(
-            order.verb, self.name, order.role, order.alias, order.bootstrap, self.words, self.timeout_ms
+            order.verb,
+            self.name,
+            order.role,
+            order.alias,
+            order.bootstrap,
+            self.words,
+            self.timeout_ms,
+            order.together,
         )
         answer = self.ask(request)
         if answer.word == "done":

@@ -29,9 +29,11 @@ from plugins.watershed.fleet_supervisors import (
     report_cluster_errors,
     start_missing_supervisors,
 )
+from plugins.watershed.operators.replication import FreezePlanOperator
 from plugins.watershed.shared_client_processes import ask_client_process
 from plugins.watershed.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan
 from plugins.watershed.supervisor_queues import list_supervise_kinds
+from plugins.watershed.topology_dags import read_last_plan
 from topology.errors import InvalidTopology, UnreadableTopology
 from topology.text_escaping import escape_control_lines
 
@@ -45,6 +47,28 @@ _END_S: Final = 60.0  # for a supervisor to end its workers
 _LEAVE_S: Final = 20.0  # for a supervisor to give its lease up
 _LOOK_S: Final = 1.0  # how often a silent supervisor is looked after
 _MOST_TOLD: Final = 1 << 16  # bytes: what a pipe holds
+
+
+class FreezeFleetPlanOperator(FreezePlanOperator):
+    """The same for `fleet__<name>`: where the file does not compile any more, `heal` and `status` go on with the last
+    plan that did. Nobody starts dead supervisors otherwise, until somebody mends the file."""
+
+    template_fields: Sequence[str] = (*FreezePlanOperator.template_fields, "action")
+
+    def __init__(self, *, action: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.action = action
+
+    def find_substitute(self, problem: str) -> FrozenPlan:
+        """Raises AirflowFailException for an action that changes something, and where no plan was kept."""
+        last = read_last_plan(Path(self.path)) if self.action in _UNWATCHED else None
+        if last is not None:
+            with contextlib.suppress(FileNotFoundError):
+                frozen = find_frozen_plan(last.hash)
+                self.log.error("the topology file does not compile any more; mend it:\n%s", problem)
+                self.log.error("%s goes on with the last plan that compiled, %s", self.action, last.hash)
+                return frozen
+        return super().find_substitute(problem)
 
 
 class FleetActionOperator(BaseOperator):

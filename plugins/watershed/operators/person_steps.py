@@ -2,7 +2,8 @@
 
 Airflow keeps one question for each try of a task. So a step in which a person is asked has a task of its own
 (`migration_dag_tasks.needs_person`), one question names all applications of the step, and a further question, which
-only a rollback has, is asked in a further try.
+only a rollback has, is asked in a further try. So it is when a wave is taken back: the applications of one step are
+asked about together; the next step's wait, because what is read at the clusters between them has to be true first.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class PersonQuestion(HITLOperator):
     """What tasks that ask persons share: the question, the answer, and driving on. `given` is the answer to the
     question of this try; it counts for every application that the question named."""
 
+    plan: str
     given: PersonAnswer | None = None
 
     def __init__(self, *, task_id: str, subject: str, **kwargs: Any) -> None:
@@ -65,8 +67,19 @@ class PersonQuestion(HITLOperator):
             super().execute(context)
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
-        """All that the question is about; the first is what the run stands at."""
-        return [first]
+        """All that the question is about: the first is what the run stands at; the others come next, in the same
+        step."""
+        return [first, *(self.describe_like(first, name, first.role) for name in first.together)]
+
+    def describe_like(self, first: PersonRequest, name: str, role: str) -> PersonRequest:
+        """The same that is asked of `first`, of another application of the file."""
+        from topology.application_controls import UNDECLARED_APPLICATION
+
+        plan = find_frozen_plan(self.plan).read()
+        assert plan.migration is not None
+        app = plan.migration.applications.get(name, UNDECLARED_APPLICATION)
+        told = replace(first, words=app.person or "", timeout_ms=app.bound_ms, together=())
+        return replace(told, name=name, role=role)
 
     def describe_no(self, context: Any) -> str:
         """What follows when it cannot be done: the end of a sentence."""
@@ -74,7 +87,8 @@ class PersonQuestion(HITLOperator):
 
     def choose_asker(self, names: Iterable[str] = ()) -> AskPerson:
         """Answers with what was given to the question of this try: it was about the first request, and about the same
-        verb at the same cluster for `names`. Raises ConfirmationNeeded for anything else."""
+        verb at the same cluster for `names` and those that the first request names. Raises ConfirmationNeeded for
+        anything else."""
         first: PersonRequest | None = None
         named = set(names)
 
@@ -82,7 +96,7 @@ class PersonQuestion(HITLOperator):
             nonlocal first
             first = first or request
             same = (request.verb, request.alias) == (first.verb, first.alias)
-            covered = same and request.name in {first.name, *named}
+            covered = same and request.name in {first.name, *first.together, *named}
             if self.given is None or not covered:
                 raise ConfirmationNeeded(request)
             return self.given
@@ -133,19 +147,11 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
         return self.choose_asker(each.name for each in self._expected(order))
 
     def list_requests(self, context: Any, first: PersonRequest) -> list[PersonRequest]:
-        """Every application that a person moves in this step."""
-        from topology.application_controls import UNDECLARED_APPLICATION
-
-        plan = find_frozen_plan(self.plan).read()
-        assert plan.migration is not None
-        declared = plan.migration.applications
-        others = []
-        for each in self._expected(self.order(context)):
-            if each.name != first.name and each.verb == first.verb:
-                app = declared.get(each.name, UNDECLARED_APPLICATION)
-                told = replace(first, words=app.person or "", timeout_ms=app.bound_ms)
-                others.append(replace(told, name=each.name, role=each.role))
-        return [first, *others]
+        """Every application that a person moves in this step, of both roles."""
+        known = super().list_requests(context, first)
+        named = {each.name for each in known}
+        others = [e for e in self._expected(self.order(context)) if e.name not in named and e.verb == first.verb]
+        return [*known, *(self.describe_like(first, each.name, each.role) for each in others)]
 
     def describe_no(self, context: Any) -> str:
         """Behind the point of no return nothing is taken back."""
@@ -156,8 +162,8 @@ class CutoverPersonOperator(CutoverStep, PersonQuestion):
         return STOPS_HERE if asks in names[last:] else TAKES_BACK
 
     def _expected(self, order: StepOrder) -> list[ExpectedOrder]:
-        """The orders to persons in the steps of this task. Which consumers a migration has left halted only its journal
-        knows: they are asked about one by one, each in a try of its own."""
+        """The orders to persons in the steps of this task, as far as the file tells. Which consumers a migration has
+        left halted only its journal knows: the request names them."""
         from cutover.application_steps import list_expected_orders
 
         run_plan = self._preview(order)
@@ -193,7 +199,7 @@ class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
         return STAYS_OPEN
 
     def asker(self) -> AskPerson:
-        """The answer counts for the application that was asked about."""
+        """The answer counts for the applications that were asked about: those of one step."""
         return self.choose_asker()
 
 

@@ -25,8 +25,9 @@ from plugins.watershed.fleet_supervisors import (
 )
 from plugins.watershed.operators.person_notifier import find_notifier_problems
 from plugins.watershed.shared_client_processes import ask_client_process
-from plugins.watershed.state_folder import bring_plan, find_frozen_plan, freeze_plan, hand_plan_on
+from plugins.watershed.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, hand_plan_on
 from plugins.watershed.steps.migration_dag_tasks import WORKER_WAIT_S
+from topology.shell_command import quote_shell_argument
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class FreezePlanOperator(BaseOperator):
         try:
             plan = freeze_plan(Path(self.path))
         except (InvalidTopology, UnreadableTopology) as problem:
-            raise AirflowFailException(escape_control_lines(str(problem))) from None
+            plan = self.find_substitute(escape_control_lines(str(problem)))
         if self.expected and self.expected != plan.hash:
             raise AirflowFailException(
                 f"{self.path} compiles to {plan.hash}, this run was asked for {self.expected}: the file has "
@@ -71,6 +72,16 @@ class FreezePlanOperator(BaseOperator):
             self.log.warning("whoever is awaited is not told: %s", escape_control_lines(untold))
         self.log.info("plan %s frozen in %s; flows: %s", plan.hash, plan.folder, flows)
         return plan.hash
+
+    def find_substitute(self, problem: str) -> FrozenPlan:
+        """A plan to go on with where the file does not compile. Here there is none: raises AirflowFailException, which
+        says where the problem is and what to do."""
+        file = quote_shell_argument(self.path)
+        raise AirflowFailException(
+            f"the topology file does not compile, so this run has changed nothing:\n{problem}\nFlows and workers that "
+            f"run go on with the plan that was applied last. Mend the file (`topology lint {file}` shows each place; "
+            "`topology explain CODE` the rule with an example), then clear this task, or trigger another run."
+        )
 
 
 class StartFleetsOperator(BaseOperator):

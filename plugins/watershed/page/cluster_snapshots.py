@@ -25,9 +25,10 @@ from clusters.control_values import decode_control_value
 from clusters.crash_isolated_client import ClientProcesses
 from clusters.fleet import FLEET_PREFIX, SUPERVISOR_PREFIX, FleetRecord, SupervisorRecord
 from clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
+from clusters.latency_buckets import LatencyCounts, compute_latency_percentile
 from clusters.partition_status_records import PartitionStatus, renew_report
 from clusters.sync_reports import SYNC_PREFIX, SyncReport
-from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
+from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, add_worker_latencies, parse_heartbeats
 from cutover.errors import BrokenChain
 from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
 from cutover.journal.signing import TRUSTING, UNSIGNED
@@ -67,7 +68,8 @@ class ClusterSnapshot:
     """One cluster. flows: the records of `watershed.flows`. fleets, supervisors: of the same topic, by topology and
     target. reports and sync: by flow. journals: by topology, and by whether its file names a key. The page has no keys:
     for a file that names one it takes signed lines unverified; for a file without a key it must not believe a signed
-    line. history: lag and rate of the last hours; it goes on growing.
+    line. history: lag and rate of the last hours; it goes on growing. latencies: flow → bucket → records of the last 15
+    to 30 seconds (`clusters.latency_buckets`); without flows that rest.
 
     answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster, or
     somebody looked again; before that, nobody looked. problem: why the cluster does not answer now. complete: its
@@ -81,6 +83,7 @@ class ClusterSnapshot:
     sync: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     journals: Mapping[_JournalOf, JournalView] = field(default_factory=dict)
     history: LagHistory = field(default_factory=LagHistory)
+    latencies: Mapping[str, LatencyCounts] = field(default_factory=dict)
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -134,17 +137,19 @@ class ControlTopicsView:
                 )
                 for key, chain in self._chains.items()
             },
+            latencies=add_worker_latencies(self.heartbeats.values(), int(answered_at * 1000)),
             answered_at=answered_at,
             complete=True,
         )
 
-    def sample(self) -> dict[tuple[str, str], LagSample]:
-        """Lag, delay and rate of every flow, by its topology and id."""
+    def sample(self, now: float) -> dict[tuple[str, str], LagSample]:
+        """Lag, delay, rate and latency of every flow at `now` (seconds since 1970), by its topology and id."""
+        latencies = add_worker_latencies(self.heartbeats.values(), int(now * 1000))
         found = {}
         for flow, each in self.reports.items():
             topology = self.flows.get(flow, {}).get("topology")
             if isinstance(topology, str) and each:
-                found[topology, flow] = _sampled(self._renewed(each).values())
+                found[topology, flow] = _sampled(self._renewed(each).values(), latencies.get(flow, {}))
         return found
 
     def _renewed(self, reports: Mapping[str, PartitionStatus]) -> dict[str, PartitionStatus]:
@@ -280,7 +285,7 @@ class ClusterReader:
                 view.take(found)
             if following.complete:
                 if self._history.needs_sample(answered_at):
-                    self._history.add(answered_at, view.sample())
+                    self._history.add(answered_at, view.sample(answered_at))
                 taken = view.snapshot(answered_at)
                 self._snapshot = replace(taken, since=self._snapshot.since, history=self._history)
             else:  # an incomplete reading would show old reports as the newest, so the earlier snapshot stays
@@ -335,7 +340,7 @@ class ClusterReaders:
             reader.join(max(0.0, deadline - time.monotonic()))
 
 
-def _sampled(reports: Iterable[PartitionStatus]) -> LagSample:
+def _sampled(reports: Iterable[PartitionStatus], latency: LatencyCounts) -> LagSample:
     records, delays, rate = 0, -1, 0.0
     known = False
     for report in reports:
@@ -344,7 +349,8 @@ def _sampled(reports: Iterable[PartitionStatus]) -> LagSample:
             known, records = True, records + report.lag_records
         if report.lag_ms is not None:
             delays = max(delays, report.lag_ms)
-    return LagSample(records if known else None, None if delays < 0 else delays, rate)
+    p50, p99 = compute_latency_percentile(latency, 0.5), compute_latency_percentile(latency, 0.99)
+    return LagSample(records if known else None, None if delays < 0 else delays, rate, p50, p99)
 
 
 def _parsed(payload: bytes | None) -> dict[str, Any] | None:

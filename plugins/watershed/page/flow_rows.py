@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from clusters.latency_buckets import describe_latency
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
-from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts
+from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts, list_remedy_operations
 from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
 from plugins.watershed.page.lag_history import build_charts
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
@@ -185,6 +186,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "offsets_reason": flow.offsets_reason,
         "delivery": flow.delivery,
         "guarantee": None if record is None else record.get("guarantee"),
+        "latency": None if record is None else describe_latency(target.latencies.get(flow.id, {})),
         "quota": flow.quota,
         "engine": flow.engine,
         "workers": sorted({f"{report.worker}" for report in every if report.worker})[:_PAGE],
@@ -267,6 +269,7 @@ def _partition(report: PartitionStatus, now: float) -> _Row:
         "error": cut_alert_text(report.error),
         "remedy": cut_alert_text(report.remedy),
         "note": cut_alert_text(report.note),
+        "operations": list_remedy_operations(report.state),
         "aligning": report.aligning,
         "worker": report.worker,
         "age_ms": max(0, int(now * 1000) - report.at_ms),

@@ -8,12 +8,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clusters.partition_status_records import PartitionStatus
+from cutover.operations.catalogue import DECIDE, OPERATE
+from replicator.partition_states import REMEDIES
 from replicator.worker.flow_state import is_halted
 
 MAX_ALERTS = 20  # lines of one answer; what is left is counted
 MAX_ALERT_CHARS = 500
 _NAMED = 5  # flows and partitions that a line names
 _NUMBER = re.compile(r"\d+")
+_COMMAND = re.compile(r"`topology flow ([a-z-]+) ")
+_WORDS = {
+    "accept-gap": "Accept the gap",
+    "reseed": "Copy again",
+    "copy-foreign": "Copy the record",
+    "adopt": "Adopt the copy",
+    "restart": "Restart the flow",
+}
 
 
 @dataclass(slots=True)
@@ -41,6 +51,8 @@ class FoldedAlert:
             "text": cut_alert_text(self.first.error),
             "remedy": cut_alert_text(self.first.remedy),
             "note": cut_alert_text(self.first.note),
+            "operations": list_remedy_operations(self.first.state),
+            "example": {"flow": self.first.flow, "topic": self.first.topic, "partition": self.first.partition},
             "flows": self.flows[:_NAMED],
             "more_flows": len(self.flows) > _NAMED,
             "partitions": self.partitions,
@@ -57,6 +69,19 @@ def fold_alerts(reports: Iterable[PartitionStatus]) -> tuple[list[dict[str, Any]
             found.setdefault(alike, FoldedAlert(report)).add(report)
     lines = sorted(found.values(), key=lambda each: (not is_halted(each.first.state), -each.count, each.first.key))
     return [each.to_json() for each in lines[:MAX_ALERTS]], max(0, len(lines) - MAX_ALERTS)
+
+
+def list_remedy_operations(state: str) -> list[dict[str, str]]:
+    """What the page can start for a partition in this halt state: the operations whose commands its remedy names.
+
+    what: the DAG that does it, `decide` or `operate`. words: of the button.
+    """
+    found = []
+    for operation in dict.fromkeys(_COMMAND.findall(REMEDIES.get(state, ""))):
+        what = "decide" if operation in DECIDE else "operate" if operation in OPERATE else None
+        if what is not None:
+            found.append({"what": what, "operation": operation, "words": _WORDS[operation]})
+    return found
 
 
 def cut_alert_text(text: str | None) -> str | None:

@@ -1,4 +1,5 @@
-"""Lag, delay and rate of the last hours, kept in memory by the thread that follows a cluster, for the page's charts.
+"""Lag, delay, rate and latency of the last hours, for the page's charts: kept in memory by the thread that follows a
+cluster.
 
 Time is cut into slots of CHART_SLOT_S; each series is a ring of CHART_SLOTS slots, so its size never grows. A slot in
 which the cluster was not read stays empty and is shown as a gap: nothing is made up.
@@ -10,26 +11,30 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 CHART_SLOT_S = 30
 CHART_SLOTS = 360  # three hours
 CHART_SPAN_S = CHART_SLOT_S * CHART_SLOTS
 _POINTS = 90  # of one chart; several slots are one point
-_MOST_SERIES = 600  # of one cluster: 12 kB each
+_MOST_SERIES = 600  # of one cluster: 15 kB each
 _WHOLE = ""  # in place of a flow's id: all flows of a topology
 
 _Key = tuple[str, str]  # topology, flow
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
     """A flow at one moment. records: offsets that are not copied yet. delay_ms: for how long the oldest of them has
-    waited. rate: bytes a second. None: not known."""
+    waited. rate: bytes a second. p50_ms, p99_ms: how long half, and all but one in a hundred, of the records that were
+    copied in the seconds before took at most. None: not known."""
 
     records: int | None
     delay_ms: int | None
     rate: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
 
 
 class LagHistory:
@@ -81,6 +86,8 @@ class _Series:
         self._records = array("q", [-1]) * CHART_SLOTS
         self._delays = array("q", [-1]) * CHART_SLOTS
         self._rates = array("d", [0.0]) * CHART_SLOTS
+        self._p50s = array("f", [-1.0]) * CHART_SLOTS
+        self._p99s = array("f", [-1.0]) * CHART_SLOTS
 
     def put(self, slot: int, sample: LagSample) -> None:
         """A rate that is no finite number counts as none: others may write reports, too."""
@@ -88,30 +95,45 @@ class _Series:
         self._records[at] = -1 if sample.records is None else min(sample.records, 2**62)
         self._delays[at] = -1 if sample.delay_ms is None else min(sample.delay_ms, 2**62)
         self._rates[at] = sample.rate if isfinite(sample.rate) else 0.0
+        self._p50s[at] = -1.0 if sample.p50_ms is None else sample.p50_ms
+        self._p99s[at] = -1.0 if sample.p99_ms is None else sample.p99_ms
         self._slots[at] = self.last = slot
 
     def read(self) -> dict[int, LagSample]:
         found = {}
         for at, slot in enumerate(self._slots):
             if slot > self.last - CHART_SLOTS and slot >= 0:
-                records, delay = self._records[at], self._delays[at]
-                found[slot] = LagSample(None if records < 0 else records, None if delay < 0 else delay, self._rates[at])
+                found[slot] = LagSample(
+                    _if_known(self._records[at]),
+                    _if_known(self._delays[at]),
+                    self._rates[at],
+                    _if_known(self._p50s[at]),
+                    _if_known(self._p99s[at]),
+                )
         return found
 
 
+def _if_known(value: _Number) -> _Number | None:
+    return None if value < 0 else value
+
+
 def add_up_samples(samples: Iterable[LagSample]) -> LagSample:
-    """Several flows at one moment: records and rates in all, the longest delay."""
+    """Several flows at one moment: records and rates in all, the longest delay, the latencies of the slowest."""
     each = list(samples)
     records = [sample.records for sample in each if sample.records is not None]
-    delays = [sample.delay_ms for sample in each if sample.delay_ms is not None]
     return LagSample(
-        sum(records) if records else None, max(delays) if delays else None, sum(sample.rate for sample in each)
+        sum(records) if records else None,
+        _highest(sample.delay_ms for sample in each),
+        sum(sample.rate for sample in each),
+        _highest(sample.p50_ms for sample in each),
+        _highest(sample.p99_ms for sample in each),
     )
 
 
 def build_charts(histories: Iterable[Mapping[int, LagSample]], now: float) -> dict[str, Any]:
-    """The charts of the last CHART_SPAN_S as JSON: `from_ms`, `step_ms`, and three lists of the same length, the oldest
-    point first, null where nothing was read. A point holds the highest lag and delay of its slots, and the mean rate.
+    """The charts of the last CHART_SPAN_S as JSON: `from_ms`, `step_ms`, and five lists of the same length, the oldest
+    point first, null where nothing was read. A point holds the highest lag, delay and latencies of its slots, and the
+    mean rate.
     """
     last = int(now) // CHART_SLOT_S
     per_point = CHART_SLOTS // _POINTS
@@ -130,8 +152,15 @@ def build_charts(histories: Iterable[Mapping[int, LagSample]], now: float) -> di
         "records": [_highest(sample.records for sample in each) for each in points],
         "delay_ms": [_highest(sample.delay_ms for sample in each) for each in points],
         "rate_bytes": [round(sum(sample.rate for sample in each) / len(each)) if each else None for each in points],
+        "p50_ms": [_two_digits(_highest(sample.p50_ms for sample in each)) for each in points],
+        "p99_ms": [_two_digits(_highest(sample.p99_ms for sample in each)) for each in points],
     }
 
 
-def _highest(values: Iterable[int | None]) -> int | None:
+def _highest(values: Iterable[_Number | None]) -> _Number | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _two_digits(value: float | None) -> float | None:
+    """As it was computed: an array of single precision has added digits."""
+    return None if value is None else float(f"{value:.2g}")

@@ -171,7 +171,8 @@ class ReplicationPage:
         return may, plan
 
     def tell_user(self, may: UserRights) -> dict[str, Any]:
-        """Beside every view: what the user may start, which runs there are, and who is waited for. Rights are asked
+        """Beside every view: what the user may start, which runs there are, who is waited for, and why the file does
+        not compile any more (its report; what is shown is then of the last plan that did). Rights are asked
         every time; what Airflow's tables have is kept for a moment, for all who may see the same DAGs."""
         from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
 
@@ -182,7 +183,7 @@ class ReplicationPage:
             if len(self._airflow) >= _KEPT_LISTS:
                 self._airflow = {}
             self._airflow[dags, asking] = (time.monotonic(), found)
-        return {"actions": may.actions(), **found}
+        return {"actions": may.actions(), "problem": self.files().get(may.topology, (None, ""))[1] or None, **found}
 
     def files(self) -> dict[str, tuple[Plan | None, str]]:
         """Plan, or why there is none, by name."""

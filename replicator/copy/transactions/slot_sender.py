@@ -17,6 +17,7 @@ from clusters.producer_registry import ProducerRecord, register_producer
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from replicator.copy.copy_protocol import Copy
+from replicator.copy.flow_latency import FlowLatencies
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
@@ -115,10 +116,11 @@ class SlotSender(threading.Thread):
 
 @dataclass(slots=True)
 class SlotSenders:
-    """The senders of a worker; `control` writes the registry of producer ids."""
+    """The senders of a worker; `control` writes the registry of producer ids, `latencies` are counted."""
 
     target: ConnectionSettings
     control: ControlWriter
+    latencies: FlowLatencies = field(default_factory=FlowLatencies)
     _senders: dict[tuple[str, int], SlotSender] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -158,6 +160,7 @@ class SlotSenders:
             lambda: read_transaction_version(self.target),
             lambda producer_id, path: self._register(record, producer_id, path),
             lambda: read_slot_paths(self.target, flow.id, slot) if flow.paths else set(),
+            latency=self.latencies.of(flow.id),
         )
 
     def _register(self, record: FlowRecord, producer_id: int, path: CopyPath) -> None:

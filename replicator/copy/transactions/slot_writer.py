@@ -15,6 +15,7 @@ from typing import Final
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.wire import error_codes
 from clusters.wire.transaction_requests import TransactionWire
+from replicator.copy.flow_latency import FlowLatency
 from replicator.copy.transactions.open_transaction import LedgerPartition, OpenTransaction, SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
@@ -35,7 +36,8 @@ _ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up
 @dataclass(slots=True)
 class SlotWriter:
     """`home` is the way of the source's own records. `register` notes a producer id before its first batch, `paths`
-    reads from the ledger which other ways this slot has written, `version` asks for the target's transaction.version.
+    reads from the ledger which other ways this slot has written, `version` asks for the target's transaction.version,
+    `latency` counts how long after their arrival records are committed.
     """
 
     flow: str
@@ -45,6 +47,7 @@ class SlotWriter:
     version: Callable[[], int]
     register: Callable[[int, CopyPath], None] = lambda _producer_id, _path: None
     paths: Callable[[], Iterable[CopyPath]] = tuple
+    latency: FlowLatency = field(default_factory=FlowLatency)
     partitions: tuple[SlotPartition, ...] = ()
     _bump: bool = True
     _ledger: LedgerPartition | None = None
@@ -121,8 +124,10 @@ class SlotWriter:
         transaction.write([entry for copy in copies for entry in copy.entries()])
         transaction.producer.end(commit=True)
         self._rolled_back, self._turned_away_since = 0, 0.0
+        now = time.monotonic()
         for copy in copies:
-            copy.committed()
+            for received_at, records in copy.committed():
+                self.latency.add(now - received_at, records)
 
     def _roll_back(self, transaction: OpenTransaction) -> None:
         transaction.producer.end(commit=False)

@@ -22,10 +22,11 @@ CopyPath = tuple[str, ...]  # cluster ids, birth place first
 
 
 class _UncommittedBatch(NamedTuple):
-    """A batch that is not committed yet, and which way it came."""
+    """A batch that is not committed yet, which way it came, and when (monotonic)."""
 
     batch: RawBatch
     path: CopyPath
+    received_at: float
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
         """Take what a Fetch at `source.position` brought. There is never a run to announce."""
         with self.lock:
             for batch in selected.batches:
-                self.queue.ready.append(_UncommittedBatch(batch, self.path_of(batch)))
+                self.queue.ready.append(_UncommittedBatch(batch, self.path_of(batch), self.source.received_at))
                 self.queue.buffered += len(batch.data)
             self._read_on(selected)
             self._when_empty()
@@ -131,10 +132,12 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
             self._part.covered = covered
             return self.track.advance(self._part.landed, covered, epoch, self._part.log_start)
 
-    def committed(self) -> None:
-        """The open transaction is committed."""
+    def committed(self) -> list[tuple[float, int]]:
+        """The open transaction is committed. Returns for each of its batches when it came (monotonic), and its number
+        of records."""
         queue, progress = self.queue, self.progress
         with self.lock:
+            received = [(waiting.received_at, waiting.batch.records) for waiting in queue.in_flight]
             self.track.committed()
             self.begins = False
             progress.copied_through = self._part.covered
@@ -146,6 +149,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
                 progress.copied_timestamp = waiting.batch.max_timestamp
             self._forget_transaction()
             self._when_empty()
+        return received
 
     def rolled_back(self) -> None:
         """The open transaction is aborted for sure: its batches are sent again in the next one."""

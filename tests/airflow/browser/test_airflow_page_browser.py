@@ -5,12 +5,8 @@ What workers and migrations write to the cluster is written here (`page_world`),
 
 from __future__ import annotations
 
-import contextlib
-import json
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +14,9 @@ import pytest
 
 from clusters.control_topics import ControlWriter
 from clusters.partition_status_records import PartitionStatus, write_partition_status
-from clusters.settings import ConnectionSettings
-from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui
 from tests.airflow.axe import find_barriers
-from topology.plan import Plan
+from tests.airflow.page_site import STATES, Site, open_site
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Frame, Page
@@ -34,72 +28,16 @@ pytestmark = [
     pytest.mark.timeout(900),  # the first one waits for a broker, Airflow and Chromium
     pytest.mark.skipif(ui.chromium() is None, reason=ui.WITHOUT),
 ]
-ROOT = Path(__file__).resolve().parents[3]
-STATES = {
-    "hub-to-lake": "target_foreign_write",
-    "porto-to-hub-orders": "catching_up",
-    "oslo-to-hub-clicks": "paused",
-    "lyon-to-hub-clicks": "silent",
-    "shop-07-to-hub": "source_expired",
-    "hub-to-shop-12": "retrying",
-}
 WAIT_MS = 120_000
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Airflow at `url`, and what its page reads."""
-
-    url: str
-    settings: ConnectionSettings
-    plans: dict[str, Plan]
-    state: Path
-    harbour: Plan
-
-    def token(self, user: str) -> str:
-        body = json.dumps({"username": user, "password": user}).encode()
-        asked = urllib.request.Request(f"{self.url}/auth/token", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(asked, timeout=120) as answer:
-            return str(json.load(answer)["access_token"])
-
-    def clusters(self, topology: str) -> dict[str, dict[str, Any]]:
-        """What the page says of each cluster, by alias."""
-        asked = urllib.request.Request(f"{self.url}/replication/api/flows?topology={topology}")
-        asked.add_header("Authorization", f"Bearer {self.token('view')}")
-        with urllib.request.urlopen(asked, timeout=120) as answer:
-            return {each["alias"]: each for each in json.load(answer)["clusters"]}
-
-    def report(self, states: dict[str, str]) -> None:
-        for plan in self.plans.values():
-            page_world.report(self.settings, plan, states)
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, airflow_database: None) -> Iterator[Site]:
-    from lab import clusters
-
-    home = tmp_path_factory.mktemp("page")
-    topologies, broker = home / "topologies", home / "broker"
-    topologies.mkdir()
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        stack.callback(clusters.end_clusters, broker)
-        address = clusters.start_clusters(broker, ["hub"]).cluster("hub").bootstrap
-        patch.setenv("WATERSHED_TOPOLOGIES", str(topologies))
-        patch.setenv("WATERSHED_STATE", str(home / "state"))
-        texts = (page_world.one, page_world.ten, page_world.hundred)
-        plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
-        settings = ConnectionSettings("hub", (address,))
-        reef = HostileBroker(build_friendly_answer(list), two_faced=True)
-        stack.callback(reef.close)
-        page_world.record(settings, page_world.plan_in(topologies, page_world.strait(address, reef.address)))
-        harbour = page_world.plan_in(topologies, page_world.with_a_way_back(address, "harbour"))
-        for plan in plans.values():
-            page_world.record(settings, plan)
-        page_world.journal(settings, plans["shop"], harbour)
-        ui.parsed(ROOT / "dags")
-        _proof(home / "state")
-        url = stack.enter_context(ui.served(home))
-        yield Site(url, settings, plans, home / "state", harbour)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WATERSHED_TOPOLOGIES", "WATERSHED_STATE"):
+            patch.setenv(name, "")  # so that it is afterwards what it was
+        with open_site(tmp_path_factory.mktemp("page")) as opened:
+            yield opened
 
 
 @pytest.fixture(scope="module")
@@ -151,16 +89,6 @@ def until(page: Page | Frame, expression: str) -> None:
 def _is_ours(told: ConsoleMessage) -> bool:
     """An error (what the policy blocked is one) of this page, not of Airflow's own around it."""
     return told.type == "error" and "/replication/" in str(told.location.get("url"))
-
-
-def _proof(state: Path) -> None:
-    folder = state / "runs" / "verify__shop" / "run1" / "prove" / "1"
-    folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
-    (folder / "log").write_text("")
-    told = {"verdict": "different", "unproven": 3, "altered": 3, "records": 120_445, "level": "L2", "mode": "rolling"}
-    (folder / "summary.json").write_text(json.dumps(told))
-    (folder / "report.html").write_text("<!doctype html><title>r</title><h1>different, says the report</h1>")
 
 
 def test_flows_with_their_states_and_what_to_do(look: Open) -> None:
@@ -396,6 +324,66 @@ def test_a_run_is_started_with_the_dags_own_params(look: Open) -> None:
     assert told is not None
     assert button is not None
     assert button["y"] + button["height"] <= told["y"], "a message lies on no button"
+
+
+def test_a_halted_partition_is_decided_where_it_is_told_of(look: Open) -> None:
+    """From its alert, from the head of the page, and from its flow's panel, which covers that head."""
+    page = look("/replication/#topology=sites", user="ops")
+    here = {"operation": "reseed", "flow": "hub-to-lake", "topic": "berlin.orders", "partition": "1"}
+    page.click("[data-key^='alert target_foreign_write'] button.danger")
+    page.wait_for_selector("#form[open]")
+    assert dict(page.evaluate(FIELDS)) == here
+    assert page.locator("#form select").count() == 1, "what and which flow are fixed; copied_by is another operation's"
+    assert find_barriers(page) == []
+    page.keyboard.press("Escape")
+    page.click("#actions [data-dag=decide__sites]")
+    page.wait_for_selector("#form[open]")
+    assert dict(page.evaluate(FIELDS)) == here
+    assert "Filled in for hub-to-lake, berlin.orders-1: target foreign write" in page.locator("#form").inner_text()
+    page.select_option("#param-operation", "accept-gap")
+    assert [name for name, _ in page.evaluate(FIELDS)] == ["operation", "flow", "topic", "partition", "through"]
+    page.keyboard.press("Escape")
+    page.click("#actions [data-dag=operate__sites]")
+    page.click("#form-start")
+    page.wait_for_selector("#form-problem:not([hidden])")
+    assert "Choose the operation" in page.locator("#form-problem").inner_text(), "nothing is chosen by a default"
+    page.keyboard.press("Escape")
+    for width, height in ((360, 640), (680, 430), (1360, 860)):  # a telephone; as at 200 % on a small screen
+        page.set_viewport_size({"width": width, "height": height})
+        page.click("[data-key='open hub-to-lake']")
+        until(page, "document.activeElement.id === 'detail-title'")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for _ in range(5):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent") == "Decide …":
+                break
+        assert page.evaluate(ON_TOP), "the button that has the focus is seen, and nothing lies on it"
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#form[open]")
+        assert page.input_value("input[name='param flow']") == "hub-to-lake"
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#form", state="hidden")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#detail", state="hidden")
+    page.click("[data-key='open hub-to-lake']")
+    page.click("#detail .problems button.danger")
+    page.check("#understood")
+    page.click("#form-start")
+    page.wait_for_selector("#detail .told a")
+    assert "of decide__sites has begun" in page.locator("#detail .told").inner_text()
+    assert "latency" in page.locator("#detail .facts").inner_text()
+    assert find_barriers(page) == []
+    [found] = _runs("decide__sites")
+    assert {name: found.conf[name] for name in here} == here | {"partition": 1}
+    assert not {"through", "group", "copied_by", "accept"} & found.conf.keys()
+
+
+FIELDS = """() => [...document.querySelectorAll('#form [data-param]')].filter((each) => !each.hidden)
+  .map((each) => [each.dataset.param, each.querySelector('[name]').value])"""
+ON_TOP = """() => {
+  const { left, top, width, height } = document.activeElement.getBoundingClientRect();
+  return document.elementFromPoint(left + width / 2, top + height / 2) === document.activeElement;
+}"""
 
 
 def test_a_move_says_first_what_it_will_do_and_wants_a_wave(look: Open, site: Site) -> None:

@@ -21,6 +21,7 @@ from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from replicator.batch.codecs import NONE, ZSTD
 from replicator.batch.record_batch import decode_batches
 from replicator.compression_forecast import forecast_compression
+from clusters.latency_buckets import describe_latency
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey
@@ -44,6 +45,7 @@ from tests.replicator.real import (
     settings_of,
     wait_copied,
     wait_decided,
+    wait_latencies,
     workers,
 )
 from tests.replicator.status_view import read_statuses
@@ -66,6 +68,10 @@ def test_every_codec_arrives_byte_for_byte(kafka_pair, topic_name, tmp_path, cod
     with workers(plan, "cloud", tmp_path) as start:
         start()
         wait_copied(settings, plan, topic_name, 2)
+        latency = describe_latency(wait_latencies(settings, plan, 5_000))
+    assert latency is not None
+    assert latency["records"] == 5_000
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"]
     assert assert_exact_copy(settings, plan, topic_name, 2) == 5_000
     with Admin(settings["cloud"]) as admin:
         assert admin.topic_configs([topic_name])[topic_name]["retention.ms"] == "777000000"

@@ -33,6 +33,7 @@ from tests.replicator.real import (
     settings_of,
     wait_copied,
     wait_decided,
+    wait_latencies,
     workers,
 )
 from topology.naming import Naming
@@ -207,6 +208,7 @@ def test_workers_share_the_slots_and_hand_them_over(kafka_pair, topic_name: str,
             progress(settings["cloud"], topic_name, range(6), 3_000)
             assert first.stop() == 0
             progress(settings["cloud"], topic_name, range(6), 2_000)
+            assert wait_latencies(settings, plan, 1), "of records whose transaction is committed"
         sending.flush()
         total = feeding.end()
         wait_copied(settings, plan, topic_name, 6)

@@ -4,9 +4,10 @@
 import { answer, details, questions, read as ask, runPage, trigger, unpause } from "./airflow.js";
 import { draw, h } from "./dom.js";
 import { explained } from "./help.js";
-import { coded, duration, words } from "./words.js";
+import { coded, duration, plural, words } from "./words.js";
 
 const PREVIEWED = ["migrate", "rollback", "failover", "failback"];
+const ABOUT_A_FLOW = ["operate", "decide"]; // what they do, and to which flow, is chosen by a person and never by a default
 
 export function buttons(actions) {
   const may = actions.filter((each) => each.allowed);
@@ -25,8 +26,35 @@ export function buttons(actions) {
 const button = (each) =>
   h("button", { "data-act": "start", "data-dag": each.dag, "data-key": `start ${each.dag}`, class: each.danger ? "danger" : null, title: `Asks first: ${each.does}` }, `${each.words} …`);
 
+// What can be started for one flow: its panel covers the buttons of the page's head, which begin with any flow.
+export function flowButtons(actions, flow) {
+  const found = actions.filter((each) => ABOUT_A_FLOW.includes(each.what) && each.allowed);
+  return found.length ? h("p.group", { "data-key": "of the flow", role: "group", "aria-label": `Start a run about ${flow}` },
+    found.map((each) => aboutButton(each, `${each.words} …`, `${each.words}: ${flow}`, { preset: { flow } }))) : null;
+}
+
+// What the page can do about a halted partition, beside the command that its remedy names. alike: so many partitions.
+export function remedyButtons(operations, actions, { flow, topic, partition }, alike) {
+  if (!operations.length) return null;
+  const place = `${topic}-${partition}`;
+  const about = alike > 1 ? `${plural(alike, "partition")} are halted alike. This run is about ${place}; each of the others needs a run of its own, unless the operation takes a whole topic or flow.` : null;
+  const known = operations.map((one) => ({ ...one, action: actions.find((action) => action.what === one.what) })).filter((one) => one.action);
+  const may = known.filter((one) => one.action.allowed);
+  if (!may.length) return known.length ? h("p.soft", {}, known[0].action.why_not) : null;
+  return h("p.group", { role: "group", "aria-label": `What to do about ${place}`, "data-key": `remedies ${flow} ${place}` }, h("span.soft", {}, "Here: "),
+    may.map(({ action, operation, words: said }) => {
+      const whole = action.what !== "decide"; // about the whole flow
+      const text = whole ? said : `${said}: ${place}`;
+      return aboutButton(action, `${text} …`, `${text}, flow ${flow}`, { preset: { operation, flow }, suggest: whole ? {} : { topic, partition }, about });
+    }));
+}
+
+const aboutButton = (action, text, label, given) =>
+  h("button", { "data-act": "start", "data-dag": action.dag, "data-given": JSON.stringify(given), "data-key": `start ${action.dag} ${label}`, "aria-label": label, class: action.danger ? "danger" : null, title: `Asks first: ${action.does}` }, text);
+
 // dialog: where the form is drawn. context: what the page knows (`topology`, `done`: waves that a rollback may take back,
-// `preset`: values of params). told(text, href): what became of it.
+// `preset`: values of params that stay; `suggest`: values that the form begins with; `about`: a note about them).
+// told(text, href): what became of it.
 export async function start(dialog, action, context, told) {
   let dag;
   let params;
@@ -45,6 +73,7 @@ export async function start(dialog, action, context, told) {
       { method: "dialog", "data-key": `form ${action.dag} ${Date.now()}` },
       h("h2", { id: "form-title", tabindex: -1 }, `${action.words}: ${action.dag}`),
       h("p", {}, h("b", {}, "What will happen: "), action.does),
+      context.about ? h("p.note", {}, context.about) : null,
       params.map(([name, param]) => field(name, param)),
       h("div", { id: "preview", "aria-live": "polite" }),
       dag.is_paused
@@ -77,6 +106,8 @@ function chosen(name, param, action, context) {
     if (known && !known.includes(value)) throw new Error(`its ${name} can be ${known.join(", ")}, and not ${value}. The file may have changed; open Airflow's own form`);
     return { ...param, value, fixed: true };
   }
+  if (name in (context.suggest || {})) return { ...param, value: context.suggest[name] };
+  if (ABOUT_A_FLOW.includes(action.what) && ["flow", "operation"].includes(name) && param.schema?.enum?.length > 1) return { ...param, value: undefined, asked: true };
   const options = param.schema?.items?.enum;
   if (name !== "waves" || !options || (param.value || []).length) return param;
   const done = action.what === "rollback" ? options.filter((each) => (context.done || []).includes(each)) : [];
@@ -91,6 +122,7 @@ let foreseen = 0;
 async function foresee(form, action, params, context) {
   const mine = (foreseen += 1);
   const values = {};
+  showWanted(form, params);
   for (const [name, param] of params) {
     try {
       values[name] = value(form, name, param);
@@ -123,6 +155,19 @@ async function foresee(form, action, params, context) {
     unchosen ? h("p.note", {}, "No wave is chosen: choose at least one.") : told.waves.map(previewed), told.more ? h("p.soft", {}, `and ${told.more} more waves`) : null);
 }
 
+// Only the params that the chosen operation reads are shown, and sent.
+function showWanted(form, params) {
+  for (const [name, param] of params) {
+    const place = form.querySelector(`[data-param="${CSS.escape(name)}"]`);
+    if (place) place.hidden = !isWanted(form, param);
+  }
+}
+
+function isWanted(form, param) {
+  const wanted = param.schema?.operations;
+  return !wanted || wanted.includes(form.elements["param operation"]?.value);
+}
+
 function previewed(each) {
   if (each.problem) return h("p.problem", { "data-key": `preview ${each.wave}` }, `${each.wave}: ${each.problem}`);
   const names = (what, list) => (list.length ? [h("dt", {}, what), h("dd", {}, list.join(", "))] : null);
@@ -137,7 +182,7 @@ function previewed(each) {
       h("ol.foreseen", {}, each.steps.map((step) => [
         step.point_of_no_return ? h("li.edge", {}, h("b", {}, "Point of no return"), ": behind it nothing is taken back by itself") : null,
         h("li", {}, h("b", {}, explained(words(step.name))), h("span.soft", {}, ` by ${step.actor}${step.bound_ms ? `, at most ${duration(step.bound_ms)}` : ""}`),
-          h("br"), step.does, h("br"), h("span.soft", {}, `Undo: ${step.undo || "nothing is changed"}`)),
+          h("br"), coded(step.does), h("br"), h("span.soft", {}, `Undo: ${step.undo || "nothing is changed"}`)),
       ]))));
 }
 
@@ -150,8 +195,10 @@ async function submit(dialog, form, action, params, told) {
   };
   try {
     for (const [name, param] of params) {
+      if (!isWanted(form, param)) continue;
       const found = value(form, name, param);
       if (found !== undefined) conf[name] = found;
+      else if (param.asked) return refuse(`Choose the ${titleOf(name, param)}.`);
     }
     if (params.some(([name]) => name === "plan_hash") && form.dataset.plan) conf.plan_hash = form.dataset.plan; // what was read
     if (Array.isArray(conf.waves) && !conf.waves.length && ["migrate", "rollback"].includes(action.what)) return refuse("Choose at least one wave.");
@@ -211,20 +258,21 @@ function field(name, param) {
   const id = `param-${name}`;
   const about = param.description ? h("small", { id: `${id}-about` }, coded(param.description)) : null;
   const described = { id, name: input, "aria-describedby": about ? `${id}-about` : null };
-  const title = schema.title || name.replaceAll("_", " ");
+  const title = titleOf(name, param);
   if (name === "plan_hash") return null; // the plan that was previewed
-  if (param.fixed) return h("p.field", {}, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }));
+  const own = { "data-param": name };
+  if (param.fixed) return h("p.field", own, `${title}: `, h("b", {}, String(value)), h("input", { type: "hidden", name: input, value: String(value) }), schema.meanings?.[value] ? h("small", {}, schema.meanings[value]) : null);
   let control;
   if (schema.type === "boolean") {
-    return h("p.field", {}, h("label", {}, h("input", { type: "checkbox", ...described, checked: value === true }), ` ${title}`), about);
+    return h("p.field", own, h("label", {}, h("input", { type: "checkbox", ...described, checked: value === true }), ` ${title}`), about);
   }
   const options = ["array", "object"].includes(kindOf(schema)) ? schema.items?.enum || schema.examples : null;
   if (options) {
-    return h("fieldset.field", { "aria-describedby": described["aria-describedby"] }, h("legend", {}, title), about,
+    return h("fieldset.field", { ...own, "aria-describedby": described["aria-describedby"] }, h("legend", {}, title), about,
       options.map((each) => h("label", {}, h("input", { type: "checkbox", name: input, value: String(each), checked: (value || []).includes(each) }), ` ${each}`)));
   }
   if (schema.enum) {
-    control = h("select", described, schema.enum.map((each) => h("option", { value: String(each), selected: each === value }, String(each))));
+    control = h("select", described, param.asked ? h("option", { value: "", selected: true }, "choose …") : null, schema.enum.map((each) => h("option", { value: String(each), selected: each === value }, String(each))));
   } else if (["number", "integer"].includes(kindOf(schema))) {
     control = h("input", { type: "number", ...described, value: value ?? "", min: schema.minimum, max: schema.maximum, step: kindOf(schema) === "integer" ? 1 : "any" });
   } else if (["array", "object"].includes(kindOf(schema))) {
@@ -232,8 +280,10 @@ function field(name, param) {
   } else {
     control = h("input", { type: "text", ...described, value: value ?? "" });
   }
-  return h("p.field", {}, h("label", { for: id }, title), control, about);
+  return h("p.field", own, h("label", { for: id }, title), control, about);
 }
+
+const titleOf = (name, param) => param.schema?.title || name.replaceAll("_", " ");
 
 const kindOf = (schema) => (Array.isArray(schema.type) ? schema.type.find((each) => each !== "null") : schema.type);
 

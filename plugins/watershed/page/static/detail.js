@@ -1,15 +1,18 @@
 // One flow: how far each partition is, what is wrong and what to do about it.
 
+import { flowButtons, remedyButtons } from "./actions.js";
 import { charts } from "./charts.js";
 import { h } from "./dom.js";
 import { alerts, panel } from "./flows.js";
 import { term } from "./help.js";
 import { pager } from "./lists.js";
-import { bytes, duration, icon, number, rate, words } from "./words.js";
+import { bytes, duration, icon, latency, number, rate, words } from "./words.js";
 
-export function flowDetail(told) {
+// actions: what this user may start; the panel covers the buttons of the page's head.
+export function flowDetail(told, actions) {
   return panel(
     told.id,
+    flowButtons(actions, told.id),
     h("p", { class: `state ${told.level}` }, icon(told.state), ` ${words(told.state)}`,
       told.desired !== told.state ? h("span.soft", {}, ` (wanted: ${words(told.desired)})`) : null),
     told.desired === "not_applied"
@@ -24,14 +27,14 @@ export function flowDetail(told) {
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
       fact("offsets", [term(told.offsets), told.offsets_reason ? ` (${told.offsets_reason})` : ""]), fact("delivery", term(told.delivery)), fact("guarantee", told.guarantee || "not written down yet"),
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
-      fact("rate", rate(told.rate_bytes)), fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
+      fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
-    alerts(told, false),
+    alerts(told, false, actions),
     h("section", {}, h("h3", {}, "The last hours"), charts(told.charts)),
     h("section", {}, h("h3", {}, "Partitions"),
       told.partitions > 10 ? h("p", {}, h("label", {}, "Filter ", h("input", { type: "search", id: "part-only", placeholder: "topic or state", autocomplete: "off" }))) : null,
       told.ends ? h("p.note", {}, told.ends) : null,
-      told.rows.length ? partitions(told) : h("p.empty", {}, told.partitions ? "No partition is like that." : nothing(told))),
+      told.rows.length ? partitions(told, actions) : h("p.empty", {}, told.partitions ? "No partition is like that." : nothing(told))),
     told.beside.length ? h("section", {}, h("h3", {}, "Beside the records"), beside(told)) : null,
   );
 }
@@ -45,7 +48,7 @@ const nothing = (told) =>
 
 const place = (row) => `${row.topic}-${row.partition}`;
 
-function partitions(told) {
+function partitions(told, actions) {
   const renamed = told.rows.some((row) => row.topic !== row.target_topic);
   return [
     h(
@@ -61,7 +64,8 @@ function partitions(told) {
         h("tbody", {}, told.rows.map((row) =>
           h("tr", { "data-key": `partition ${place(row)}` },
             h("th", { scope: "row" }, place(row)), renamed ? h("td", {}, row.target_topic) : null,
-            h("td", { class: `state ${row.level}`, title: row.error }, icon(row.state), ` ${words(row.state)}`, filling(row)),
+            h("td", { class: `state ${row.level}`, title: row.error }, icon(row.state), ` ${words(row.state)}`, filling(row),
+              told.alerts.some((each) => each.count > 1) ? remedyButtons(row.operations, actions, { flow: told.id, ...row }, 1) : null),
             [row.position, row.source_end, row.target_end].map((each) => h("td.n", {}, each < 0 ? "–" : number(each))),
             h("td.n", {}, number(row.lag_records)), h("td.n", {}, duration(row.lag_ms)), h("td.n", {}, rate(row.rate_bytes)),
             h("td.n", {}, bytes(row.copied_bytes)), h("td.n", {}, `${duration(row.age_ms)} ago`)))),

@@ -55,7 +55,7 @@ function fleet(each, dag) {
     dag && dag.allowed
       ? h("p.buttons", {}, (each.desired === "stopped" ? STOPPED : RUNNING).map((action) => h("button", {
           class: FLEET[action].danger ? "danger" : null, "data-act": "start", "data-dag": dag.dag,
-          "data-preset": JSON.stringify({ action, target: each.target }), "aria-label": fleetAction(action, each.target).words,
+          "data-given": JSON.stringify({ preset: { action, target: each.target } }), "aria-label": fleetAction(action, each.target).words,
         }, `${FLEET[action].words} …`)))
       : h("p.soft", {}, dag ? dag.why_not : "Workers are started by “Start replication”."),
   );

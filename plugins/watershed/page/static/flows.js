@@ -1,5 +1,6 @@
 // The view of flows: what there is in all, the graph, and the same as a table.
 
+import { remedyButtons } from "./actions.js";
 import { charts } from "./charts.js";
 import { h } from "./dom.js";
 import { clusterSaid, graph } from "./graph.js";
@@ -12,7 +13,7 @@ const AT_ONCE = 50; // flows of one page, as the server cuts them
 export function flowsView(told, state) {
   const filtered = Boolean(state.only || state.pair);
   return [
-    h("section", { "aria-label": "All flows" }, totals(told), silent(told), alerts(told, true), charts(told.charts)),
+    h("section", { "aria-label": "All flows" }, totals(told), silent(told), alerts(told, true, told.actions || []), charts(told.charts)),
     filterBox("flow, cluster, topic or state", [
       h("button", { "data-act": "attention", "aria-pressed": String(state.only === "attention") }, "Needs attention"),
       filtered ? h("button", { "data-act": "unfilter" }, "Show all") : null,
@@ -30,7 +31,8 @@ export function flowsView(told, state) {
 }
 
 // Equal alerts are one line: 5,000 partitions that fail alike are one problem. several: of several flows, each named.
-export function alerts(told, several) {
+// actions: what this user may start about them.
+export function alerts(told, several, actions) {
   if (!told.alerts.length) return null;
   return h(
     "section",
@@ -43,6 +45,7 @@ export function alerts(told, several) {
       several ? [" in ", each.flows.map((flow, at) => [at ? ", " : "", h("button.link", { "data-act": "flow", "data-flow": flow, "data-key": `alert of ${flow} ${each.state}` }, flow)]), each.more_flows ? " and more flows" : ""] : null,
       each.text ? h("p.says", {}, each.count > 1 ? h("span.soft", {}, "For instance: ") : null, each.text) : null,
       each.remedy ? h("p.remedy", {}, h("b", {}, "What to do: "), coded(each.remedy)) : null,
+      remedyButtons(each.operations, actions, each.example, each.count),
       each.note ? h("p.soft", {}, each.note) : null,
       h("small", {}, `${each.partitions.join(", ")}${each.count > each.partitions.length ? ` and ${number(each.count - each.partitions.length)} more` : ""}`),
     ))),

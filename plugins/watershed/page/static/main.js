@@ -12,7 +12,7 @@ import { learnDryRun, migrationsView } from "./migrations.js";
 import { hush, learn, notices } from "./notices.js";
 import { proofsView } from "./proofs.js";
 import { follow } from "./theme.js";
-import { clock, duration } from "./words.js";
+import { clock, coded, duration, words } from "./words.js";
 
 const EVERY_MS = 2000;
 const VIEWS = ["flows", "topics", "groups", "fleets", "migrations", "proofs"];
@@ -119,7 +119,7 @@ function paint() {
   }
   $("tabs").hidden = !state.topology || Boolean(tab && !tab.view);
   $("view").setAttribute("aria-labelledby", `tab-${state.view}`);
-  draw($("banner"), problem ? h("p.problem", {}, banner()) : null);
+  draw($("banner"), problem ? h("div.problem", {}, banner()) : null, told?.problem && told.topology === state.topology ? h("div.problem", { "data-key": "file" }, brokenFile()) : null);
   fresh();
   if (!names) return;
   if (tab && !tab.view) return draw($("view"), h("p", {}, `${tab.dag} is not a DAG of a topology.`));
@@ -151,13 +151,13 @@ function awaited(found) {
 }
 
 function panel() {
-  const content = state.flow && detail && detail.id === state.flow ? flowDetail(detail)
+  const content = state.flow && detail && detail.id === state.flow ? flowDetail(detail, told.actions || [])
     : state.cluster && told.view === "flows" ? clusterDetail(told, state.cluster) : null;
   const shown = Boolean(content);
   const opened = shown && $("detail").hidden;
   $("detail").hidden = !shown;
   document.body.classList.toggle("has-detail", shown);
-  draw($("detail"), content);
+  draw($("detail"), content && [content[0], message ? h("div.told", { "data-key": "told" }, messageLine()) : null, content.slice(1)]);
   if (opened) $("detail-title").focus({ preventScroll: true });
 }
 
@@ -165,10 +165,15 @@ function banner() {
   const status = problem.status;
   if (status === 401 || status === 403) return "You are not logged in any more. Reload Airflow's page.";
   if (status === 404) return `${state.topology}: there is nothing of that name, or you may not see it.`;
-  if (status === 422) return [`The file of ${state.topology} does not compile.`, h("pre", {}, problem.message)];
+  if (status === 422) return [`The file of ${state.topology} does not compile. `, h("pre", {}, problem.message), MEND];
   const old = readAt ? ` What is shown is from ${clock(readAt)}, ${duration(Date.now() - readAt)} ago.` : "";
   return `Airflow does not answer (${problem.message}).${old} It is asked again every two seconds; what is shown may have changed.`;
 }
+
+const MEND = h("p", {}, coded("Mend the file: `topology lint FILE` shows each place, `topology explain CODE` the rule with an example. Airflow reads it again by itself."));
+
+const brokenFile = () => [h("b", {}, `The file of ${state.topology} does not compile any more.`), " Flows and workers that run go on with the plan that was applied last. What is shown is the last plan that compiled; a new run fails at its first task.",
+  h("pre", {}, told.problem), MEND.cloneNode(true)];
 
 function fresh() {
   const late = readAt && Date.now() - readAt > 3 * EVERY_MS;
@@ -178,15 +183,25 @@ function fresh() {
 
 // A message leaves by itself, but not while somebody reads it: with the focus or the pointer on it, it stays. It stands
 // in the head of the page and never lies on a button.
+// An open panel covers it, and shows it, too.
 let leaving = 0;
+let message = null;
 function say(text, href) {
   clearTimeout(leaving);
   leaving = setTimeout(function leave() {
-    if ($("told").matches(":hover, :focus-within")) leaving = setTimeout(leave, 1000);
-    else draw($("told"));
+    if (document.querySelector(".told:hover, .told:focus-within")) leaving = setTimeout(leave, 1000);
+    else showMessage(null);
   }, TOAST_MS);
-  draw($("told"), h("p", {}, text, " ", href ? h("a", { href, "data-act": "airflow" }, "Open it in Airflow") : null, " ", h("button", { "data-act": "hush", "aria-label": "Close the message" }, "Close")));
+  showMessage({ text, href });
 }
+
+function showMessage(shown) {
+  message = shown;
+  draw($("told"), messageLine());
+  if (told) panel();
+}
+
+const messageLine = () => message && h("p", {}, message.text, " ", message.href ? h("a", { href: message.href, "data-act": "airflow" }, "Open it in Airflow") : null, " ", h("button", { "data-act": "hush", "aria-label": "Close the message" }, "Close"));
 
 function close() {
   const back = opener;
@@ -201,6 +216,18 @@ function show(element, change) {
   opener = element.closest("#detail") ? opener : element.dataset.key || opener;
   detail = null;
   go(change);
+}
+
+// What a button of the page's head begins with: the first alert that it is a remedy for.
+function firstRemedy(what) {
+  const alert = (told.alerts || []).find((each) => each.operations.some((one) => one.what === what));
+  if (!alert) return {};
+  const { operation } = alert.operations.find((one) => one.what === what);
+  const { flow, topic, partition } = alert.example;
+  return {
+    suggest: { operation, flow, ...(what === "decide" ? { topic, partition } : {}) },
+    about: `Filled in for ${flow}, ${topic}-${partition}: ${words(alert.state)}. Change it if you mean another.`,
+  };
 }
 
 const ACTS = {
@@ -223,13 +250,14 @@ const ACTS = {
   },
   start: (element) => {
     const found = told.actions.find((each) => each.dag === element.dataset.dag);
-    const preset = element.dataset.preset ? JSON.parse(element.dataset.preset) : {};
+    const given = element.dataset.given ? JSON.parse(element.dataset.given) : firstRemedy(found.what);
+    const preset = given.preset || {};
     const action = found.what === "fleet" ? { ...found, ...fleetAction(preset.action, preset.target) } : found;
     const done = (told.waves || []).filter((each) => each.state === "done").map((each) => each.name);
-    start($("form"), action, { topology: state.topology, done, preset }, (text, href) => { say(text, href); tick(); });
+    start($("form"), action, { topology: state.topology, done, ...given, preset }, (text, href) => { say(text, href); tick(); });
   },
   cancel: () => $("form").close(),
-  hush: () => draw($("told")),
+  hush: () => showMessage(null),
   dismiss: (element) => { hush(element.dataset.run); paint(); },
   decide: (element) => go({ view: "migrations", run: element.dataset.run, flow: "", cluster: "" }).then(() => document.querySelector(".question")?.scrollIntoView({ block: "start" })),
   help: () => openHelp($("help")),

@@ -226,7 +226,7 @@ function sealed(one) {
     ? h("b", {}, "not as it was sealed: its root is not the one in the journal") : ["not sealed; the run ", one.state ? `is ${words(state)}` : "is not among those of the journal that are shown"]];
 }
 
-const doing = (step) => [h("b", {}, words(step.name)), `: ${step.does}`, step.undo ? h("span.soft", {}, ` Undo: ${step.undo}.`) : null];
+const doing = (step) => [h("b", {}, words(step.name)), ": ", coded(step.does), step.undo ? h("span.soft", {}, ` Undo: ${step.undo}.`) : null];
 
 function lost(loss) {
   return h(
@@ -266,11 +266,11 @@ function row(step, each) {
       {},
       h("h4", {}, explained(words(step.name)), " ", h("span.state", {}, next ? "next" : step.state === "planned" ? "" : words(step.state)),
         " ", h("span.soft.time", {}, took)),
-      h("p", {}, told, step.brief ? [" ", h("span.saw", {}, step.brief)] : null),
+      h("p", {}, coded(told), step.brief ? [" ", h("span.saw", {}, step.brief)] : null),
       step.refused ? h("p.problem", {}, step.refused) : null,
       h("details", {},
         h("summary", {}, step.evidence.length ? `What it saw (${number(step.evidence.length + step.more_evidence)})` : "More", h("span.hidden", {}, ` of ${words(step.name)}`)),
-        told === step.does ? null : h("p.soft", {}, `${step.does}.`),
+        told === step.does ? null : h("p.soft", {}, coded(`${step.does}.`)),
         step.evidence.length ? evidence(step) : null,
         step.deeds.length ? h("ul.plain.deeds", {}, step.deeds.filter((deed) => deed.kind === "outcome").map((deed) =>
           h("li", {}, h("code", {}, deed.deed), ` ${deed.about} ${moment(deed.at_ms)}`, deed.failed ? h("span.problem", {}, ` failed: ${deed.failed}`) : null))) : null,

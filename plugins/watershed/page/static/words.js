@@ -22,6 +22,9 @@ export function duration(ms) {
   return hours < 48 ? `${hours} h` : `${Math.round(hours / 24)} days`;
 }
 
+// A latency: short ones with two digits.
+export const latency = (ms) => (ms === null || ms === undefined ? "–" : ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : duration(ms));
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])

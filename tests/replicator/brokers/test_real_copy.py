@@ -15,13 +15,13 @@ from confluent_kafka import Producer
 from clusters.admin import Admin
 from clusters.control_topics import ControlWriter, compute_slot
 from clusters.flow_records import read_flows, write_flow
+from clusters.latency_buckets import describe_latency
 from clusters.wire.answered_fetch import fetch_one
 from clusters.wire.connection import open_connection
 from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from replicator.batch.codecs import NONE, ZSTD
 from replicator.batch.record_batch import decode_batches
 from replicator.compression_forecast import forecast_compression
-from clusters.latency_buckets import describe_latency
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
 from replicator.partition_key import PartitionKey

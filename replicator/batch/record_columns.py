@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from clusters.varints import decode_zigzag
 from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import RawRecord, assemble_raw_batch
+from replicator.batch.records import RawRecord, assemble_raw_batch, build_raw_batch
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -28,7 +28,9 @@ _Bytes: TypeAlias = npt.NDArray[np.uint8]
 _LONGEST_VARINT: Final = 5  # bytes of those that are read here: 35 bits, deltas of timestamps up to 198 days
 _SEVEN, _SEVEN_BITS, _CONTINUED = np.uint64(7), np.uint64(0x7F), np.uint64(0x80)
 _NOWHERE: Final = 1 << 40  # behind the end of every answer
-_FEW_BATCHES: Final = 16  # below it a step over all batches costs more than one after the other
+# Below these numbers the steps of numpy cost more than one batch or record after the other.
+_FEW_BATCHES: Final = 16
+_FEW_RECORDS: Final = 48
 
 
 class RecordBodies(NamedTuple):
@@ -73,6 +75,8 @@ class OpenedRecords:
     def build_raw_batch(self, codec: int, end: int, leader_epoch: int) -> RawBatch:
         """As `replicator.batch.records.build_raw_batch` of these records (at least one)."""
         count = len(self)
+        if count < _FEW_RECORDS:
+            return build_raw_batch(self.list_records(), codec, end, leader_epoch)
         indexes = _zigzag(np.arange(count, dtype=np.int64))
         deltas = _zigzag(self.timestamps - self.timestamps[0])
         lengths = 1 + _measure_varints(deltas) + _measure_varints(indexes) + self.sizes

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from clusters.claim_rules import ClaimedPartition
 from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
-from replicator.batch import batch_selection, repack, series_search
+from replicator.batch import batch_selection, record_columns, repack, series_search
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.codecs import CODEC_NAMES, ZSTD, compress_payload
 from replicator.batch.filler_batch import build_filler_batch
 from replicator.batch.record_batch import walk_batch_lengths
+from replicator.batch.record_columns import OpenedRecords
 from replicator.batch.repack import MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
 from replicator.copy.loop_guard import LoopGuard
 from replicator.limits import TargetLimits
@@ -64,8 +65,6 @@ def compressed(batch: bytes, codec: int) -> bytes:
 
 def rebuilt_columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of records of each batch that is built from columns from now on."""
-    from replicator.batch.record_columns import OpenedRecords
-
     counts, build = list[int](), OpenedRecords.build_raw_batch
 
     def counted(columns: OpenedRecords, *rest: Any) -> object:
@@ -383,6 +382,7 @@ def test_any_answer_is_selected_as_one_by_one(seed: int, draw: st.DataObject) ->
         shortest = draw.draw(st.sampled_from((2, 2, 5, SHORTEST_SERIES)))
         for module in (batch_selection, repack, series_search):
             patch.setattr(module, "SHORTEST_SERIES", shortest)
+        patch.setattr(record_columns, "_FEW_RECORDS", draw.draw(st.sampled_from((2, 2, 20))))
         merged = draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES)))
         opened = draw.draw(st.sampled_from((3_000, 20_000, 16 << 20)))
         for module in (repack, series_search):

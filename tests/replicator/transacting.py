@@ -262,6 +262,10 @@ class TransactingWorker:
     def finish(self) -> None:
         for _ in range(400):
             if not self.round():
+                for copy in self.copies:
+                    queue, progress = copy.queue, copy.progress
+                    assert queue.saved == queue.buffered == 0 or copy.trouble is not None
+                    assert 0 <= progress.saved_bytes < progress.copied_bytes or not progress.copied_bytes
                 return
         raise AssertionError(f"no end: {self.copies}")
 

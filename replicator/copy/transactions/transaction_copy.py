@@ -63,6 +63,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
             for batch in selected.batches:
                 self.queue.ready.append(_UncommittedBatch(batch, self.path_of(batch), self.source.received_at))
                 self.queue.buffered += len(batch.data)
+                self.queue.saved += batch.saved
             self._read_on(selected)
             self._when_empty()
         return []
@@ -144,6 +145,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
             for waiting in queue.in_flight:
                 size = len(waiting.batch.data)
                 queue.buffered -= size
+                queue.saved -= waiting.batch.saved
                 progress.copied_bytes += size + waiting.batch.saved
                 progress.saved_bytes += waiting.batch.saved
                 progress.copied_timestamp = waiting.batch.max_timestamp

@@ -151,6 +151,7 @@ def test_a_person_moves_an_application(personal: World) -> None:
     assert "every instance of it" in task.body
     assert "call ann \\<b\\>" in task.body
     assert "or no answer in 2 min, takes back what the wave did." in task.body
+    assert "the order matters" not in task.body
     assert task.response_timeout.total_seconds() == 120
     assert personal.apps[PRODUCER].running
     answered(task, FENCE)
@@ -208,6 +209,7 @@ def test_what_a_person_stopped_is_started_again_by_a_person_whom_the_rollback_as
         back.execute(context("take_back"))
     assert back.subject == f"Start {PRODUCER} at onprem"
     assert "leaves this rollback open" in back.body
+    assert "the order matters" in back.body
     answered(back, "take_back")
     tasks.assert_back(personal)
     assert journal(personal)[-1].observation["state"] == "rolled_back"

@@ -39,6 +39,10 @@ DONE, CANNOT = "Done", "Cannot be done"
 TAKES_BACK = "takes back what the wave did."
 STOPS_HERE = "stops the run here: nothing is switched back. Clear this task when it can be done; it asks again then."
 STAYS_OPEN = "leaves this rollback open. The next try asks again; when there is none left, clear this task."
+IN_ORDER = (
+    "What was done in earlier steps is taken back behind that, and asked about then: the order matters, because the "
+    "clusters have to show one step before the next."
+)
 _MOST_QUESTIONS = 8  # so many tries has a task whose questions come one by one
 _START_HALTED = "start_halted"
 
@@ -49,6 +53,7 @@ class PersonQuestion(HITLOperator):
 
     plan: str
     given: PersonAnswer | None = None
+    follows = ""  # a sentence about further questions
 
     def __init__(self, *, task_id: str, subject: str, **kwargs: Any) -> None:
         told: dict[str, Any] = {"defaults": CANNOT, "notifiers": PersonAwaitedNotifier()}
@@ -62,7 +67,7 @@ class PersonQuestion(HITLOperator):
             if self.given is not None:
                 raise AirflowException(f"the next question is asked in the next try: {needed.request.task}") from None
             requests = self.list_requests(context, needed.request)
-            self.subject, self.body = render_person_question(requests, self.describe_no(context))
+            self.subject, self.body = render_person_question(requests, self.describe_no(context), self.follows)
             self.response_timeout = timedelta(milliseconds=max(each.timeout_ms for each in requests))
             super().execute(context)
 
@@ -179,6 +184,7 @@ class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
     """Takes back what its wave did, and asks a person where one stopped or started an application."""
 
     template_fields: Sequence[str] = TakeBackSteps.template_fields
+    follows = IN_ORDER
 
     def __init__(self, *, kind: RunKind, wave: str, plan: str, strategy: str, **kwargs: Any) -> None:
         # As many tries as a rollback may have questions, and some more for what another try repairs.
@@ -203,15 +209,15 @@ class PersonTakeBackOperator(TakeBackSteps, PersonQuestion):
         return self.choose_asker()
 
 
-def render_person_question(requests: Sequence[PersonRequest], no: str) -> tuple[str, str]:
+def render_person_question(requests: Sequence[PersonRequest], no: str, follows: str = "") -> tuple[str, str]:
     """Headline and text, as Markdown: what to do, and what an answer means (`no`: the end of the sentence about one who
-    cannot). Whatever names and words are in it, they are no markup."""
+    cannot; follows: a sentence behind it). Whatever names and words are in it, they are no markup."""
     verb = "Stop" if requests[0].verb == "stop" else "Start"
     names = ", ".join(each.name for each in requests)
     minutes = max(each.timeout_ms for each in requests) / 60_000
     lines = [f"{number}. {escape_markdown(each.task)}" for number, each in enumerate(requests, 1)]
     told = (
         f"Answer **{DONE}** when that is true for all of them: the run looks at the cluster then, and goes on. "
-        f"**{CANNOT}**, or no answer in {minutes:g} min, {no}"
+        f"**{CANNOT}**, or no answer in {minutes:g} min, {no}{f' {follows}' if follows else ''}"
     )
     return f"{verb} {names} at {requests[0].alias}", "\n".join([*lines, "", told])

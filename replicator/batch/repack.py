@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from replicator.batch.codecs import CODEC_NAMES, NONE
@@ -39,6 +39,10 @@ SMALL_BATCH_BYTES: Final = (
     8 << 10
 )  # bytes of a batch that is worth merging; above it a Produce request costs less than the walk
 MERGED_BATCH_BYTES: Final = 128 << 10  # bytes of records, uncompressed, at which a merged batch is full
+# For a target far away: of a partition five batches may be on their way (KIP-98), so they must hold more where an
+# answer takes long. With 100 ms that is 25 MB/s a partition.
+FAR_SMALL_BATCH_BYTES: Final = 128 << 10
+FAR_MERGED_BATCH_BYTES: Final = 512 << 10
 # Bytes of memory of the records that are taken out of their batches for one answer. What stands behind comes with the
 # next one, after the other partitions' turn.
 MAX_OPENED_BYTES: Final = 16 << 20
@@ -70,8 +74,9 @@ class RejectedRecord:
 class RepackTerms:
     """How batches may be cut. refused: source offset → reason, of records that the target does not take: they are
     left out and handed over as Rejected. isolate: so is a record that no batch can hold; otherwise it is a BadBatch.
-    small: bytes of a batch below which it is merged with its neighbours. thread: only batches of one thread are merged,
-    so that what is told by their producer (the way that records came) stays true of all of them. holes: whether what
+    small: bytes of a batch below which it is merged with its neighbours; merged: bytes of records, uncompressed, at
+    which such a batch is full. merge_group: only batches of one group are merged, so that what is told by their
+    producer (the way that records came) stays true of all of them. holes: whether what
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
     (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
@@ -85,12 +90,21 @@ class RepackTerms:
     refused: Mapping[int, str] = field(default_factory=dict)
     isolate: bool = False
     small: int = SMALL_BATCH_BYTES
+    merged: int = MERGED_BATCH_BYTES
     merge_group: Callable[[RawBatch], object] = lambda _batch: None
     takes_all_of: Callable[[int], bool] = lambda _producer_id: False
     holes: Callable[[], bool] = lambda: True
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
     compression: EgressCompression | None = None
+
+
+def choose_merging(terms: RepackTerms, *, is_far: bool) -> RepackTerms:
+    """The same terms for a target far away, or nearby; where nothing is merged they stay."""
+    small, merged = (
+        (FAR_SMALL_BATCH_BYTES, FAR_MERGED_BATCH_BYTES) if is_far else (SMALL_BATCH_BYTES, MERGED_BATCH_BYTES)
+    )
+    return terms if terms.small in (0, small) else replace(terms, small=small, merged=merged)
 
 
 @dataclass(slots=True)
@@ -162,7 +176,7 @@ class Repacker:
     def _take_group(self, series: BatchSeries, first: int, end: int) -> None:
         """Merge the batches from `first` up to `end` where nothing waits."""
         while True:
-            full = min(max(series.find_end_within(first, MERGED_BATCH_BYTES), first + 1), end)
+            full = min(max(series.find_end_within(first, self.terms.merged), first + 1), end)
             size = series.measure(first, full)
             self._columns, self._bytes = series.select_records(first, full), size
             self._opened += size + OPENED_RECORD_BYTES * len(self._columns)
@@ -180,9 +194,9 @@ class Repacker:
     def _open_to_merge(self, batch: RawBatch) -> list[RawRecord] | None:
         """The records of a small batch; None if opening it costs more than a merge is worth."""
         try:
-            return None if self._is_spent() else decode_records(batch, MERGED_BATCH_BYTES)
+            return None if self._is_spent() else decode_records(batch, self.terms.merged)
         except OversizedBatch:
-            self._opened += MERGED_BATCH_BYTES
+            self._opened += self.terms.merged
             return None
 
     def _open_first(self) -> None:
@@ -191,9 +205,9 @@ class Repacker:
             return
         first, self._alone = self._alone, None
         try:
-            opened = decode_records(first, MERGED_BATCH_BYTES)
+            opened = decode_records(first, self.terms.merged)
         except BadBatch:  # large once it is opened; or damaged, which is the target's to refuse
-            self._opened += MERGED_BATCH_BYTES
+            self._opened += self.terms.merged
             self.ready.append(first)
         else:
             self._add(first, opened)
@@ -281,7 +295,7 @@ class Repacker:
     def _add(self, batch: RawBatch, records: list[RawRecord]) -> None:
         size = sum([len(record.rest) for record in records]) + WAITING_RECORD_BYTES * len(records)
         self._opened += size + OPENED_RECORD_BYTES * len(records)
-        if self._bytes + size > MERGED_BATCH_BYTES:
+        if self._bytes + size > self.terms.merged:
             self.flush()
         if self._columns is not None:
             self._waiting, self._columns = self._columns.list_records(), None

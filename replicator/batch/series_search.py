@@ -29,7 +29,6 @@ from replicator.batch.record_columns import Mask, Numbers, RecordBodies, decode_
 from replicator.batch.records import MAX_RECORD_OVERHEAD_BYTES
 from replicator.batch.repack import (
     MAX_OPENED_BYTES,
-    MERGED_BATCH_BYTES,
     OPENED_RECORD_BYTES,
     SHORTEST_SERIES,
     WAITING_RECORD_BYTES,
@@ -73,7 +72,7 @@ def find_series(fetched: memoryview, edges: Sequence[int], position: int, terms:
     chosen = np.flatnonzero(follows & answer.find_small(terms))
     chosen = chosen[answer.are_all_taken(chosen, terms)]
     chosen = chosen[answer.have_right_checksums(chosen)]
-    chosen, bodies = answer.open_bodies(chosen, terms.limits.max_batch)
+    chosen, bodies = answer.open_bodies(chosen, terms)
     if len(chosen) < SHORTEST_SERIES:
         return []
     records, is_readable = decode_record_bodies_at_once(bodies)
@@ -191,19 +190,19 @@ class _Answer:
         are_right: Mask = self.checksums[rows] == np.array(found, dtype=np.int64)
         return are_right
 
-    def open_bodies(self, rows: Numbers, max_batch: int) -> tuple[Numbers, RecordBodies]:
+    def open_bodies(self, rows: Numbers, terms: RepackTerms) -> tuple[Numbers, RecordBodies]:
         """The records of these batches, decompressed, as far as one answer may open them and a batch of the target can
         hold each; and which of the batches they are."""
         data, starts, stops = self.fetched, self.starts[rows] + BATCH_HEADER_BYTES, self.stops[rows]
         codecs = self.attributes[rows] & CODEC_BITS
         if codecs.any():
-            payloads = list(_decompress_payloads(data, starts.tolist(), stops.tolist(), codecs.tolist()))
+            payloads = list(_decompress_payloads(data, starts.tolist(), stops.tolist(), codecs.tolist(), terms.merged))
             data = memoryview(b"".join(payloads))
             sizes = np.array([len(payload) for payload in payloads])
             stops = np.cumsum(sizes)
             starts = stops - sizes
         sizes, counts = stops - starts, self.counts[rows]
-        fits = sizes + BATCH_HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES <= max_batch
+        fits = sizes + BATCH_HEADER_BYTES + MAX_RECORD_OVERHEAD_BYTES <= terms.limits.max_batch
         fits &= counts * _SMALLEST_RECORD <= sizes
         rows = rows[fits]
         bodies = RecordBodies(data, starts[fits], stops[fits], counts[fits], self.bases[rows], self.first_times[rows])
@@ -222,14 +221,14 @@ class _Answer:
 
 
 def _decompress_payloads(
-    fetched: memoryview, starts: Sequence[int], stops: Sequence[int], codecs: Sequence[int]
+    fetched: memoryview, starts: Sequence[int], stops: Sequence[int], codecs: Sequence[int], most: int
 ) -> Iterator[bytes]:
-    """Nothing for one that cannot be read or holds more than a merge is worth, and for all once enough is opened:
-    `Repacker.take` says which it is."""
+    """Nothing for one that cannot be read or holds more than a merge is worth (`most` bytes), and for all once enough
+    is opened: `Repacker.take` says which it is."""
     room = MAX_OPENED_BYTES
     for at, stop, codec in zip(starts, stops, codecs, strict=True):
         try:
-            payload = decompress_payload(codec, fetched[at:stop], MERGED_BATCH_BYTES) if room > 0 else b""
+            payload = decompress_payload(codec, fetched[at:stop], most) if room > 0 else b""
         except CodecError:
             payload = b""
         room -= len(payload)

@@ -22,7 +22,7 @@ from replicator.batch.codecs import CODEC_NAMES, ZSTD, compress_payload
 from replicator.batch.filler_batch import build_filler_batch
 from replicator.batch.record_batch import walk_batch_lengths
 from replicator.batch.record_columns import OpenedRecords
-from replicator.batch.repack import MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
+from replicator.batch.repack import FAR_MERGED_BATCH_BYTES, MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
 from replicator.copy.loop_guard import LoopGuard
 from replicator.limits import TargetLimits
 from tests.examples import choose_examples
@@ -375,6 +375,7 @@ def test_any_answer_is_selected_as_one_by_one(seed: int, draw: st.DataObject) ->
         merge_group=draw.draw(st.sampled_from((lambda _batch: None, lambda batch: batch.producer_id))),
         holes=draw.draw(st.sampled_from((lambda: True, lambda: True, lambda: False))),
         dense=draw.draw(st.booleans()),
+        merged=draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES, FAR_MERGED_BATCH_BYTES))),
     )
     at_once = replace(terms, takes_all_of=draw.draw(st.sampled_from((lambda _id: True, lambda _id: _id != 8))))
     aborted = draw.draw(st.sampled_from(((), (), (), ((7, first + 5),))))
@@ -383,10 +384,8 @@ def test_any_answer_is_selected_as_one_by_one(seed: int, draw: st.DataObject) ->
         for module in (batch_selection, repack, series_search):
             patch.setattr(module, "SHORTEST_SERIES", shortest)
         patch.setattr(record_columns, "_FEW_RECORDS", draw.draw(st.sampled_from((2, 2, 20))))
-        merged = draw.draw(st.sampled_from((600, 5_000, MERGED_BATCH_BYTES)))
         opened = draw.draw(st.sampled_from((3_000, 20_000, 16 << 20)))
         for module in (repack, series_search):
-            patch.setattr(module, "MERGED_BATCH_BYTES", merged)
             patch.setattr(module, "MAX_OPENED_BYTES", opened)
         many = select_batches(fetched, position, aborted, terms=at_once)
         one_by_one = select_batches(fetched, position, aborted, terms=terms)

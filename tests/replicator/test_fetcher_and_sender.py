@@ -385,7 +385,7 @@ def test_requests_of_a_long_way_leave_at_even_distances(
     monkeypatch.setattr(sender, "_connected", lambda: wire)
     monkeypatch.setattr(sender, "_connection", wire)
     monkeypatch.setattr(sender, "_sleep", lambda seconds, **_: slept.append(seconds))
-    sender._took.append(round_trip_s)
+    sender._round_trip_s = round_trip_s
     for _ in range(2):
         active = active_copy_of()
         _deliver_or_stop(active, answer(1, data(0)))

@@ -22,7 +22,7 @@ from replicator.batch import codecs, records, repack
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.batch.records import build_raw_batch, decode_records
-from replicator.batch.repack import MERGED_BATCH_BYTES, SMALL_BATCH_BYTES, RejectedRecord, RepackTerms
+from replicator.batch.repack import MERGED_BATCH_BYTES, SMALL_BATCH_BYTES, RejectedRecord, RepackTerms, choose_merging
 from replicator.errors import OversizedBatch
 from replicator.limits import TargetLimits
 from tests.examples import choose_examples
@@ -167,6 +167,19 @@ def test_batches_of_other_codecs_and_lanes_are_not_merged() -> None:
     by_producer = RepackTerms(merge_group=lambda batch: batch.producer_id)
     merged = select_batches(answer(*log[:2], *log[4:]), 0, terms=by_producer).batches
     assert [(batch.records, batch.producer_id) for batch in merged] == [(2, -1), (2, 8)]
+
+
+def test_batches_for_a_target_far_away_are_merged_though_they_are_larger() -> None:
+    """Five of a partition may be on their way, so they must hold more."""
+    near = RepackTerms()
+    far = choose_merging(near, is_far=True)
+    log = [data(at, size=20_000) for at in range(8)]
+    assert len(select_batches(answer(*log), 0, terms=near).batches) == 8
+    (merged,) = select_batches(answer(*log), 0, terms=far).batches
+    assert [record.offset for record in decode_records(merged._replace(base=0, end=8))] == list(range(8))
+    assert choose_merging(far, is_far=False) == near
+    assert choose_merging(far, is_far=True) is far
+    assert choose_merging(RepackTerms(small=0), is_far=True) == RepackTerms(small=0)
 
 
 def test_merged_batches_are_full_at_some_point() -> None:

@@ -22,6 +22,8 @@ from replicator.recovery.log_inspection import BrokerAddress
 
 log = logging.getLogger("watershed.links")
 
+# A broker is far away if no round trip takes less (decision 0103). Two brokers of one site answer within 2 ms.
+FAR_S: Final = 0.02
 LONGEST_SLEEP_S: Final = 0.25  # how long a thread sleeps at most when nothing wakes it
 _AFTER_A_LOSS_S: Final = 0.1
 TrafficClass = Literal["live", "bulk"]
@@ -34,6 +36,7 @@ class BrokerConnectionThread(threading.Thread):
         super().__init__(name=f"{what}-{settings.alias}-{address.port}-{kind}", daemon=True)
         self.kind, self.settings, self.address = kind, settings, address
         self.throttled_s = 0.0  # what the broker has asked this thread to wait, in all (KIP-219)
+        self._round_trip_s = 0.0  # the shortest that this connection has seen; to connect takes one at least
         self._ending = False
         self._connection: Connection | None = None
         self._asleep = False
@@ -128,8 +131,19 @@ class BrokerConnectionThread(threading.Thread):
 
     def _connected(self) -> Connection:
         if self._connection is None:
+            began = time.monotonic()
             self._connection = open_connection(self.settings, self.address)
+            self._round_trip_s = time.monotonic() - began
         return self._connection
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the broker is far away, as far as this connection knows."""
+        return self._round_trip_s >= FAR_S
+
+    def _note_answer(self, took_s: float) -> None:
+        """An answer that did not wait for anything has taken so many seconds."""
+        self._round_trip_s = min(self._round_trip_s, took_s)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

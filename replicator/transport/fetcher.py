@@ -214,6 +214,8 @@ class Fetcher(BrokerConnectionThread):
         connection = self._connected()
         sent = time.monotonic()
         answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=min(max_bytes, self._fits))
+        if answers:
+            self._note_answer(time.monotonic() - sent)
         leaves_out = self._session.is_incremental and connection.throttle_ms == 0
         if not answers and not leaves_out:
             self._no_room = time.monotonic()

@@ -10,7 +10,6 @@ from typing import Final
 from clusters.errors import ProtocolError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.connection import Connection
 from clusters.wire.messages import ProducePartition
 from replicator.batch.repack import choose_merging
 from replicator.copy.partition_copy import OutgoingBatch
@@ -27,9 +26,6 @@ _REQUESTS_IN_FLIGHT: Final = 5
 # resent.
 _PATIENCE_S: Final = 10.0
 _SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
-# A target whose answers take longer is far away (decision 0103). Requests of the live thread leave at even distances
-# within a round trip then: five at once would let whatever comes next wait for the first answer.
-_FAR_S: Final = 0.01
 _PULSE: Final = StallDetector(
     stall_detector.WORKER_SESSION_MS / 2000
 )  # of this process; half a session goes on while it is frozen
@@ -52,7 +48,6 @@ class Sender(BrokerConnectionThread):
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
         self._sent_at: deque[float] = deque()  # of each request, monotonic
         self._last_sent = 0.0
-        self._round_trip_s = 0.0  # the shortest on this connection; to connect takes one at least
         self._stops = _PULSE.count_stalls()
 
     def start(self) -> None:
@@ -84,21 +79,11 @@ class Sender(BrokerConnectionThread):
         self._wait(open_, now, pause)
 
     def _find_pause(self, now: float) -> float:
-        """Seconds until the next request should leave."""
-        if self.kind != "live" or not self._requests or not self._is_far:
+        """Seconds until the next request should leave. To a target far away those of the live thread leave at even
+        distances within a round trip: five at once would let whatever comes next wait for the first answer."""
+        if self.kind != "live" or not self._requests or not self.is_far:
             return 0.0
         return self._last_sent + self._round_trip_s / _REQUESTS_IN_FLIGHT - now
-
-    @property
-    def _is_far(self) -> bool:
-        return self._round_trip_s >= _FAR_S
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            began = time.monotonic()
-            super()._connected()
-            self._round_trip_s = time.monotonic() - began
-        return super()._connected()
 
     def _note_stalls(self) -> None:
         """After a stall of the process every copy checks whether the broker may have forgotten its sequence numbers."""
@@ -144,7 +129,7 @@ class Sender(BrokerConnectionThread):
             raise ProtocolError("an answer to Produce leaves a partition out", alias=self.settings.alias)
         self._requests.popleft()
         now, arrived = int(time.time() * 1000), time.monotonic()
-        self._round_trip_s = min(self._round_trip_s, arrived - self._sent_at.popleft())
+        self._note_answer(arrived - self._sent_at.popleft())
         for active, outgoing in request:
             answer = answers[active.copy.target_id, active.copy.key.partition]
             active.sequenced_copy.answered(answer, now)
@@ -152,7 +137,7 @@ class Sender(BrokerConnectionThread):
                 active.latency.add(arrived - outgoing.received_at, outgoing.records)
             if active.sequenced_copy.has_unsent:
                 self._offer(active)
-            active.terms = choose_merging(active.terms, is_far=self._is_far)
+            active.terms = choose_merging(active.terms, is_far=self.is_far)
             active.room()
         self._apply_throttle(connection.throttle_ms)
 

@@ -297,20 +297,23 @@ def test_room_that_a_removed_partition_has_is_nobodys() -> None:
     assert threads._bulk_of == {}
 
 
-def test_partitions_that_catch_up_are_shared_by_fetchers_and_keep_theirs() -> None:
+@pytest.mark.parametrize(("round_trip_s", "shared"), [(0.1, [2, 2]), (0.001, [4, 0])], ids=["far away", "nearby"])
+def test_partitions_that_catch_up_are_shared_by_fetchers_of_a_broker_far_away(
+    round_trip_s: float, shared: list[int]
+) -> None:
     """Their answers are on the way at different times."""
     threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    threads._live._round_trip_s = round_trip_s
     actives = [active_copy_of() for _ in range(4)]
     for active in actives:
-        active.kind = "bulk"
         threads.add(active)
+        active.kind = "bulk"
         active.room()
-    served = []
+        active.room()
     for fetcher in threads._bulk:
         fetcher._review_changed(0.0)
-        served.append(set(fetcher._served))
-    assert [len(each) for each in served] == [2, 2]
-    assert served[0] | served[1] == set(map(id, actives))
+    assert [len(fetcher._served) for fetcher in threads._bulk] == shared
+    assert {key for fetcher in threads._bulk for key in fetcher._served} == set(map(id, actives))
 
 
 def test_a_lost_connection_begins_the_session_anew(monkeypatch: pytest.MonkeyPatch) -> None:

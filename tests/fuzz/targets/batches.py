@@ -32,6 +32,7 @@ _PROOF = (CorruptBatch, OldMessageFormat, ValueError, IndexError, OSError, EOFEr
 
 def target() -> Target:
     logs = [
+        *(_packed(codec) for codec in range(len(CODEC_NAMES) - 1, -1, -1)),  # pyarrow reserves its memory at the first
         data(0, 3),
         data(0, 2) + data(2, 3) + data(5),
         data(2, offsets=(0, 2, 3)) + data(10, 2),
@@ -42,7 +43,6 @@ def target() -> Target:
         data(0, 1, size=3000),
         b"".join(data(at) for at in range(SHORTEST_SERIES + 1)),
         b"".join(data(2 * at, 2, codec="gzip") for at in range(SHORTEST_SERIES + 1)),
-        *(_packed(codec) for codec in range(len(CODEC_NAMES))),
     ]
     seeds = [bytes([first]) + log for log in logs for first in (0, 1, 5)]
     magics = (b"\x28\xb5\x2f\xfd", b"\x82SNAPPY\x00", b"\x1f\x8b\x08", b"\x04\x22\x4d\x18")

@@ -13,7 +13,7 @@ import struct
 from clusters.errors import ProtocolError
 from clusters.record_batch import compute_batch_crc, decode_batch_header
 from replicator.batch.batch_selection import select_batches
-from replicator.batch.codecs import CODEC_NAMES, compress_payload
+from replicator.batch.codecs import GZIP, NONE, SNAPPY, compress_payload
 from replicator.batch.legacy_formats import decode_records_of_any_format
 from replicator.batch.record_batch import decode_batches
 from replicator.batch.records import decode_record_fields
@@ -25,6 +25,9 @@ from spark.reading.batch_digests import digest_batch
 from tests.fuzz.target import OracleViolated, Target
 from tests.replicator.build import abort, commit, data, emptied, old_format, transactional, with_crc
 
+# pyarrow loses 4 KiB for each payload of lz4 or zstd that cannot be read, and a child tries 100,000 inputs. The first
+# one lets it take what it takes in any case.
+_CODECS = (SNAPPY, GZIP, NONE)
 _SIZE, _MAGIC, _V2 = 12, 16, 61
 # of a proof's own reader (its docstrings name them): who calls it makes one answer of them
 _PROOF = (CorruptBatch, OldMessageFormat, ValueError, IndexError, OSError, EOFError)
@@ -32,7 +35,7 @@ _PROOF = (CorruptBatch, OldMessageFormat, ValueError, IndexError, OSError, EOFEr
 
 def target() -> Target:
     logs = [
-        *(_packed(codec) for codec in range(len(CODEC_NAMES) - 1, -1, -1)),  # pyarrow reserves its memory at the first
+        *map(_packed, _CODECS),
         data(0, 3),
         data(0, 2) + data(2, 3) + data(5),
         data(2, offsets=(0, 2, 3)) + data(10, 2),

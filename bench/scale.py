@@ -41,7 +41,7 @@ from lab.errors import LabError
 _A_TOPIC = choose_size(100, 4)  # quiet partitions of one
 _READY_S = 600.0
 _SETTLED_S = choose_size(10.0, 0.0)  # what a start leaves behind is over
-_HEAP = "-Xmx2g"
+_HEAP = "-Xms2g -Xmx2g"
 
 
 def main() -> int:

@@ -22,6 +22,10 @@ from replicator.transport.stall_detector import StallDetector
 
 _REQUEST_BYTES: Final = 8 << 20
 _REQUESTS_IN_FLIGHT: Final = 5
+# Of the live thread to a target nearby. A broker works on one request of a connection after the other (its channel is
+# muted meanwhile), so a second one only keeps the records that come next from going together: with one, 1,000 records
+# a second have a p99.9 of 8 to 27 ms where five have 50, and as good a p50.
+_LIVE_REQUESTS_IN_FLIGHT: Final = 1
 # A broker that hangs has been replaced by then; giving up early costs an inspection and is never wrong, as nothing is
 # resent.
 _PATIENCE_S: Final = 10.0
@@ -67,7 +71,8 @@ class Sender(BrokerConnectionThread):
             self._check_connection()
             if self._connection is None and self._copies_of(self.kind):
                 self._connected()  # ahead of what comes; and where the broker is gone its partitions have to know
-        open_ = len(self._requests) < _REQUESTS_IN_FLIGHT and now >= self._not_before
+        most = _LIVE_REQUESTS_IN_FLIGHT if self.kind == "live" and not self.is_far else _REQUESTS_IN_FLIGHT
+        open_ = len(self._requests) < most and now >= self._not_before
         pause = self._find_pause(now)
         if open_:
             self._asleep = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any
 
 import pytest

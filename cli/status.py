@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from clusters.partition_status_records import PartitionStatus
     from clusters.settings import ConnectionSettings
     from topology.plan import Plan
+
+_ALIKE = 3  # partitions of which the same is told are told one by one up to so many
 
 
 @click.command(epilog="Example: topology status orders.yaml --watch")
@@ -128,7 +130,6 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _table(flows: list[dict[str, Any]]) -> str:
-    from cli.alignment_progress import render_alignment_progress
     from cli.copy_mode_text import describe_single_batch_mode
     from cli.flow_record_text import describe_flow_record
     from cli.sync_text import describe_flow_sync
@@ -145,13 +146,41 @@ def _table(flows: list[dict[str, Any]]) -> str:
         if old := describe_single_batch_mode(flow):
             lines.append(f"  {old}")
         lines += [f"  {line}" for line in describe_flow_sync(flow)]
-        for row in flow["partitions"]:
-            if row.get("aligning"):
-                lines.append(f"  {row['topic']}-{row['partition']}: {render_alignment_progress(row['aligning'])}")
-            if row["error"]:
-                lines.append(f"  {row['topic']}-{row['partition']}: {row['state']}: {row['error']}")
-            if row["remedy"]:
-                lines.append(f"    what to do: {row['remedy']}")
-            if row["note"]:
-                lines.append(f"  {row['topic']}-{row['partition']}: note: {row['note']}")
+        lines += _render_partitions(flow["partitions"])
     return "\n".join(lines)
+
+
+def _render_partitions(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """What there is to tell of single partitions. More than _ALIKE of which the same is told are one entry."""
+    from cli.alignment_progress import render_alignment_progress
+    from replicator.worker.flow_state import describe_likeness
+
+    for row in rows:
+        if row.get("aligning"):
+            yield f"  {_name(row)}: {render_alignment_progress(row['aligning'])}"
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        names = row["flow"], row["topic"], row["target_topic"]
+        told = [describe_likeness(row[field], names) for field in ("error", "remedy", "note")]
+        if any(told):
+            alike.setdefault((row["state"], *told), []).append(row)
+    for group in alike.values():
+        if len(group) <= _ALIKE:
+            for row in group:
+                yield from _render_partition(row, _name(row))
+        else:
+            named = ", ".join(map(_name, group[:_ALIKE]))
+            yield from _render_partition(group[0], f"{named} and {len(group) - _ALIKE:,} more alike; the first")
+
+
+def _render_partition(row: dict[str, Any], name: str) -> Iterator[str]:
+    if row["error"]:
+        yield f"  {name}: {row['state']}: {row['error']}"
+    if row["remedy"]:
+        yield f"    what to do: {row['remedy']}"
+    if row["note"]:
+        yield f"  {name}: note: {row['note']}"
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{row['topic']}-{row['partition']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -10,6 +11,8 @@ from clusters.partition_status_records import PartitionStatus
 from clusters.worker_heartbeats import SILENT_MS
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
+_NUMBER: Final = re.compile(r"\d+")
+_READ_CHARS, _LIKENESS_CHARS = 2_000, 500  # of an error that anybody may have written
 _ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
 
 
@@ -26,6 +29,15 @@ def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
 def pick_worst_state(states: Iterable[str]) -> str:
     """The state that needs most attention; one not in the list is a halt state."""
     return max(states, key=lambda state: (_ORDER.index(state) if state in _ORDER else len(_ORDER), state))
+
+
+def describe_likeness(text: str | None, names: Iterable[str]) -> str:
+    """The error or remedy of a partition without what differs from one to the next: numbers, and the names of its flow
+    and topics. Two that are alike are one problem."""
+    told = (text or "")[:_READ_CHARS]
+    for name in sorted(set(names), key=len, reverse=True):
+        told = told.replace(name, "…") if name else told
+    return _NUMBER.sub("#", told)[:_LIKENESS_CHARS]
 
 
 def is_halted(state: str) -> bool:

@@ -18,6 +18,8 @@ from topology import compile_path
 from topology.rounded_amounts import render_decimal_size
 
 PARTITION = {
+    "flow": "onprem-to-cloud",
+    "target_topic": "orders",
     "target_end": 9,
     "topic": "orders",
     "partition": 3,
@@ -74,6 +76,30 @@ def test_an_open_transaction_is_told():
 def test_many_partitions_in_trouble_are_counted():
     rows = [PARTITION | {"partition": number, "error": "x"} for number in range(40)]
     assert "28 more partitions" in _drawn(FLOW | {"partitions": rows})
+
+
+def test_partitions_of_which_the_same_is_told_are_one_entry():
+    """They differ in names and numbers; another problem stands by itself."""
+    expired = [
+        PARTITION
+        | {
+            "partition": number,
+            "state": "source_expired",
+            "error": f"offsets {number} to {number + 90} of orders are gone",
+            "remedy": f"`topology flow accept-gap FILE onprem-to-cloud orders {number}`",
+        }
+        for number in range(1_200)
+    ]
+    other = PARTITION | {"partition": 1_200, "state": "unauthorised", "error": "the source refuses READ"}
+    told = _table([FLOW | {"sync": [], "partitions": [*expired, other]}]).splitlines()[2:]
+    assert told == [
+        "  orders-0, orders-1, orders-2 and 1,197 more alike; the first: "
+        "source_expired: offsets 0 to 90 of orders are gone",
+        "    what to do: `topology flow accept-gap FILE onprem-to-cloud orders 0`",
+        "  orders-1200: unauthorised: the source refuses READ",
+    ]
+    few = _table([FLOW | {"sync": [], "partitions": expired[:3]}])
+    assert [f"orders-{number}: source_expired: offsets {number} to" in few for number in range(3)] == [True] * 3
 
 
 def test_partitions_in_the_old_regime_are_counted():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from types import SimpleNamespace
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest

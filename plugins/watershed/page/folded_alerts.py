@@ -10,12 +10,11 @@ from typing import Any
 from clusters.partition_status_records import PartitionStatus
 from cutover.operations.catalogue import DECIDE, OPERATE
 from replicator.partition_states import REMEDIES
-from replicator.worker.flow_state import is_halted
+from replicator.worker.flow_state import describe_likeness, is_halted
 
 MAX_ALERTS = 20  # lines of one answer; what is left is counted
 MAX_ALERT_CHARS = 500
 _NAMED = 5  # flows and partitions that a line names
-_NUMBER = re.compile(r"\d+")
 _COMMAND = re.compile(r"`topology flow ([a-z-]+) ")
 _WORDS = {
     "accept-gap": "Accept the gap",
@@ -65,7 +64,8 @@ def fold_alerts(reports: Iterable[PartitionStatus]) -> tuple[list[dict[str, Any]
     found: dict[tuple[str, str, str], FoldedAlert] = {}
     for report in reports:
         if report.error or report.remedy:
-            alike = (report.state, _likeness(report, report.error), _likeness(report, report.remedy))
+            names = report.flow, report.topic, report.target_topic
+            alike = (report.state, *(describe_likeness(told, names) for told in (report.error, report.remedy)))
             found.setdefault(alike, FoldedAlert(report)).add(report)
     lines = sorted(found.values(), key=lambda each: (not is_halted(each.first.state), -each.count, each.first.key))
     return [each.to_json() for each in lines[:MAX_ALERTS]], max(0, len(lines) - MAX_ALERTS)
@@ -89,11 +89,3 @@ def cut_alert_text(text: str | None) -> str | None:
     if text is None or len(text) <= MAX_ALERT_CHARS:
         return text
     return f"{text[: MAX_ALERT_CHARS - 1]}…"
-
-
-def _likeness(report: PartitionStatus, told: str | None) -> str:
-    """The report's error or remedy without what differs from partition to partition."""
-    text = (told or "")[: 4 * MAX_ALERT_CHARS]
-    for name in sorted({report.flow, report.topic, report.target_topic}, key=len, reverse=True):
-        text = text.replace(name, "…") if name else text
-    return _NUMBER.sub("#", text)[:MAX_ALERT_CHARS]

@@ -61,7 +61,7 @@ class FoldedAlert:
 def fold_alerts(reports: Iterable[PartitionStatus]) -> tuple[list[dict[str, Any]], int]:
     """The lines, those that a person must decide first, then those of most partitions; and how many lines are left out.
     A report without an error or a remedy is no alert."""
-    found: dict[tuple[str, str, str], FoldedAlert] = {}
+    found: dict[tuple[str, ...], FoldedAlert] = {}
     for report in reports:
         if report.error or report.remedy:
             names = report.flow, report.topic, report.target_topic

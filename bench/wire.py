@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -34,8 +35,8 @@ from lab.proxied_clusters import run_proxied_clusters
 ROUND_TRIP_S: Final = 0.1
 WIRE_BYTES_S: Final = 25e6  # 200 Mbit/s
 _WIRE: Final = ProxyFault(latency_s=ROUND_TRIP_S / 2, wire_bytes_per_s=WIRE_BYTES_S)
-# One in a hundred packets of 1,460 bytes is lost. A piece has up to 44 of them; a loss costs a round trip (RFC 6675).
-_LOSSY: Final = replace(_WIRE, late_share=0.35, late_s=ROUND_TRIP_S)
+_LOSSY: Final = replace(_WIRE, late_share=0.01, late_s=ROUND_TRIP_S)  # a lost packet costs a round trip (RFC 6675)
+_SETTLED_S: Final = choose_size(5.0, 0.0)  # the worker has connected over the wire, and knows how long it is
 _BACKLOG: Final = CopyCase(1_000, "none", 100)
 
 
@@ -89,13 +90,13 @@ def _measure(here: BenchClusters, far: BenchClusters, side: str, proxy: FaultPro
 def _measure_latency(
     here: BenchClusters, far: BenchClusters, proxy: FaultProxy, fault: ProxyFault, seconds: float
 ) -> latency.AddedLatency:
-    with WatershedContender(far).running("paced") as (pid, prefix):
+    with _wire(proxy, fault), WatershedContender(far).running("paced") as (pid, prefix):
         topic = f"{prefix}.paced"
         latency.wait_for_topic(here.target, topic)
-        with _wire(proxy, fault):
-            found = latency.measure_added_latency(
-                here, "paced", topic, seconds, lambda: read_cpu_seconds(list_descendants(pid)), lambda: True
-            )
+        time.sleep(_SETTLED_S)
+        found = latency.measure_added_latency(
+            here, "paced", topic, seconds, lambda: read_cpu_seconds(list_descendants(pid)), lambda: True
+        )
     delete_bench_topic(here.target, topic)
     return found
 

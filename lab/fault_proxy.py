@@ -22,6 +22,7 @@ _HOST = "127.0.0.1"
 _CHUNK = 64 << 10
 _HOLDS = 1 << 20  # bytes that one direction of a connection buffers before it stops reading
 _TICK_S = 0.004
+_PACKET_BYTES = 1_460
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST and discards unsent data
 
 
@@ -209,7 +210,7 @@ class _Way:
                     break
                 fault = self._fault
                 late = max(0.0, fault.latency_s + self._chance.uniform(-fault.jitter_s, fault.jitter_s))
-                if self._chance.random() < fault.late_share:
+                if self._chance.random() > (1 - fault.late_share) ** -(-len(piece) // _PACKET_BYTES):
                     late += fault.late_s
                 due = max(loop.time() + late, self._waiting[-1][0] if self._waiting else 0.0)
                 self._waiting.append((due, piece))

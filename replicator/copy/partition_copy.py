@@ -182,12 +182,12 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
         """True while small batches wait because the target is slower than the source, or far away.
 
         Each of them takes a request of its own. What stays on the source until fewer wait comes in one answer and is
-        merged (`replicator.batch.repack`). With as many in flight as may be, one that waits is enough: the next one is
-        sent no sooner than an answer comes.
+        merged (`replicator.batch.repack`). While several are on their way, one that waits is enough: it is not sent at
+        once (`replicator.transport.sender`).
         """
         queue = self.queue
         waiting, under_way = len(queue.ready), len(queue.in_flight)
-        most = 1 if under_way >= self.producer.depth else MAX_BATCHES_IN_FLIGHT
+        most = 1 if under_way > 1 or under_way >= self.producer.depth else MAX_BATCHES_IN_FLIGHT
         return waiting >= most and queue.buffered + queue.saved < (waiting + under_way) * SMALL_BATCH_BYTES
 
     @property

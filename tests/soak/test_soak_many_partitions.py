@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
@@ -97,9 +97,14 @@ class Traffic:
                 else:
                     self._failed.append(error)
 
-            sending.produce(place[0], VALUE.pack(number, time.monotonic()), partition=place[1], on_delivery=done)
-            self.written += place in followed
             sending.poll(0)
+            try:
+                sending.produce(place[0], VALUE.pack(number, time.monotonic()), partition=place[1], on_delivery=done)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_PARTITION:
+                    raise  # a new partition is known a little later
+            else:
+                self.written += place in followed
         sending.flush(120)
 
     def _read(self) -> None:

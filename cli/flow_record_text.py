@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.rounded_amounts import render_decimal_size
+from topology.egress_compression import EgressCompression, describe_saved_bytes
 
 
 def describe_flow_record(flow: dict[str, Any]) -> list[str]:
@@ -12,8 +12,10 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
     lines = []
     if flow.get("guarantee"):
         lines.append(f"guarantee: {flow['guarantee']}")
-    if flow.get("compression"):
-        lines.append(f"compression: {_describe_compression(flow)}")
+    if compression := EgressCompression.from_json(flow.get("compression")):
+        lines.append(f"compression: {describe_saved_bytes(compression, flow['copied_bytes'], flow['saved_bytes'])}")
+    if latency := flow.get("latency"):
+        lines.append(f"latency that copying adds: p50 {latency['p50_ms']:,g} ms, p99 {latency['p99_ms']:,g} ms")
     if flow.get("retired"):
         lines.append(f"applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
     if flow["desired"] == "running" and not flow["partitions"]:
@@ -21,13 +23,3 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
             "no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
         )
     return lines
-
-
-def _describe_compression(flow: dict[str, Any]) -> str:
-    """What workers have saved since they took the partitions that they copy now."""
-    asked, copied, saved = flow["compression"], flow["copied_bytes"], flow["saved_bytes"]
-    told = asked["codec"] if asked["level"] is None else f"{asked['codec']}, level {asked['level']}"
-    if not copied:
-        return f"{told}; nothing copied since the workers took the partitions"
-    sent = f"{render_decimal_size(copied - saved)} sent of {render_decimal_size(copied)}"
-    return f"{told}; {saved / copied:.0%} fewer bytes since the workers took the partitions ({sent})"

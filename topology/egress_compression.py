@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from topology.rounded_amounts import render_decimal_size
+
 CompressionCodec = Literal["gzip", "snappy", "lz4", "zstd"]
 NO_COMPRESSION: Final = "none"
 # Codec → lowest and highest level, and the one that is taken where the file says none; None: the codec has no levels.
@@ -54,6 +56,15 @@ def build_egress_compression(codec: str, level: int | None = None) -> EgressComp
     if chosen is None:
         return None
     return EgressCompression(chosen, level if level is not None or levels is None else levels[2])
+
+
+def describe_saved_bytes(asked: EgressCompression, copied: int, saved: int) -> str:
+    """What workers have saved since they took the partitions that they copy now. copied: bytes as at the source; saved:
+    how many of them were not sent."""
+    if not copied:
+        return f"{asked}; nothing copied since the workers took the partitions"
+    sent = f"{render_decimal_size(copied - saved)} sent of {render_decimal_size(copied)}"
+    return f"{asked}; {saved / copied:.0%} fewer bytes since the workers took the partitions ({sent})"
 
 
 _CODECS: Final[Mapping[str, CompressionCodec]] = {codec: codec for codec in CODEC_LEVELS}

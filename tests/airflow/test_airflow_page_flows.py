@@ -93,6 +93,26 @@ def test_the_detail_tells_what_to_do(sites: Plan) -> None:
     assert build_flow_detail(sites.flow("hub-to-lake"), sites, snapshots, NOW, first=100)["rows"] == []
 
 
+def test_the_detail_tells_what_compression_saved(sites: Plan) -> None:
+    """What was applied counts, and not what the file says by now."""
+    lake = seen(sites, {})
+    assert build_flow_detail(sites.flow("hub-to-lake"), sites, everywhere(sites, lake), NOW)["compression"] == ""
+    flows = dict(lake.flows)
+    flows["hub-to-lake"] = {
+        **flows["hub-to-lake"],
+        "flow": {**flows["hub-to-lake"]["flow"], "compression": {"codec": "zstd", "level": 3}},
+    }
+    reports = {
+        key: replace(each, copied_bytes=1_000_000, saved_bytes=700_000)
+        for key, each in lake.reports["hub-to-lake"].items()
+    }
+    compressed = replace(lake, flows=flows, reports={**lake.reports, "hub-to-lake": reports})
+    told = build_flow_detail(sites.flow("hub-to-lake"), sites, everywhere(sites, compressed), NOW)
+    assert told["compression"] == (
+        "zstd, level 3; 70% fewer bytes since the workers took the partitions (600.0 kB sent of 2.0 MB)"
+    )
+
+
 def test_time_in_which_nobody_looked_is_no_silence(sites: Plan) -> None:
     """Whoever opens the page after lunch is not told that every cluster was silent since."""
     before = replace(seen(sites, {}), answered_at=NOW - 3_600)

@@ -180,6 +180,13 @@ def test_what_compression_saves_is_told_in_both_tables(
         assert ("compression" in shown) is bool(told)
 
 
+def test_what_copying_adds_is_told_in_both_tables() -> None:
+    flow = {**FLOW, "latency": {"p50_ms": 1.4, "p99_ms": 1200.0, "records": 9}}
+    for shown in (_drawn(flow), _table([{**flow, "sync": []}])):
+        assert "latency that copying adds: p50 1.4 ms, p99 1,200 ms" in shown
+        assert "latency" not in _table([{**FLOW, "sync": [], "latency": None}])
+
+
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
 kind: Topology

@@ -13,6 +13,7 @@ from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts, li
 from plugins.watershed.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
 from plugins.watershed.page.lag_history import build_charts
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
+from topology.egress_compression import EgressCompression, describe_saved_bytes
 from topology.plan import Plan, PlanFlow
 
 _Row = dict[str, Any]
@@ -187,6 +188,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "delivery": flow.delivery,
         "guarantee": None if record is None else record.get("guarantee"),
         "latency": None if record is None else describe_latency(target.latencies.get(flow.id, {})),
+        "compression": _describe_compression(record, every),
         "quota": flow.quota,
         "engine": flow.engine,
         "workers": sorted({f"{report.worker}" for report in every if report.worker})[:_PAGE],
@@ -202,6 +204,17 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "more_amiss": max(0, len(amiss) - _BESIDE),
         "cluster": build_cluster_row(flow.target, target, now),
     }
+
+
+def _describe_compression(record: Mapping[str, Any] | None, reports: Iterable[PartitionStatus]) -> str:
+    """The compression that the flow's record asks for, and what it has saved; empty without one."""
+    asked = EgressCompression.from_json(record["flow"].get("compression")) if record is not None else None
+    if asked is None:
+        return ""
+    copied, saved = 0, 0
+    for report in reports:
+        copied, saved = copied + report.copied_bytes, saved + report.saved_bytes
+    return describe_saved_bytes(asked, copied, saved)
 
 
 def _explain_ends(flow: PlanFlow, reports: Iterable[PartitionStatus]) -> str:

@@ -526,6 +526,58 @@ def test_a_person_decides_in_the_page(look: Open) -> None:
     assert url.endswith("/taskInstances/orders.soak/-1/hitlDetails")
 
 
+def test_what_an_operation_asks_is_answered_in_the_page_too(look: Open) -> None:
+    """In the view where the person is: an operation has no view of its own."""
+    dag, run = "decide__sites", "manual 1"  # Airflow lets people name runs
+    instance = {"id": "1", "dag_id": dag, "dag_run_id": run, "task_id": "approve", "map_index": -1}
+    question = {
+        "subject": "Accept the gap of orders-1?",
+        "body": BODY,
+        "options": ["Approve", "Reject"],
+        "task_instance": instance | {"state": "awaiting_input"},
+    }
+    waits = {"subject": question["subject"], "since_ms": 1, "dag": dag, "run": run, "task": "approve", "index": -1}
+    sent: list[Any] = []
+
+    def with_question(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"awaiting": [] if sent else [waits]})
+
+    def answered(route: Any) -> None:
+        if route.request.method == "PATCH":
+            sent.append((route.request.url, route.request.post_data_json))
+            return route.fulfill(json={})
+        return route.fulfill(json={"hitl_details": [] if sent else [question], "total_entries": 1})
+
+    page = look("/replication/", user="ops")
+    page.route("**/api/flows**", with_question)
+    page.route("**/hitlDetails**", answered)
+    page.goto(page.url + "#topology=sites")
+    page.click("#notices [data-act=ask]")
+    page.wait_for_selector("#notices .question")
+    assert page.locator("#notices .question td").all_inner_texts() == ["lag", "<img src=x>|4"]
+    assert page.locator("#notices [data-act=ask]").get_attribute("aria-expanded") == "true"
+    assert find_barriers(page) == []
+    page.reload()
+    page.wait_for_selector("#notices .question")
+    page.click("#notices [data-act=ask]")
+    page.wait_for_selector("#notices .question", state="detached")
+    page.click("#notices [data-act=ask]")
+    page.click("#notices .question button:text('Reject')")
+    assert "nothing is done" in page.locator("#form").inner_text()
+    page.keyboard.press("Escape")
+    page.click("#notices .question button.primary")
+    page.wait_for_selector("#form[open]")
+    assert "does what the question says" in page.locator("#form").inner_text()
+    page.click("#form-start")
+    page.wait_for_selector("#notices .question", state="detached")
+    page.wait_for_selector("#notices [data-act=ask]", state="detached")
+    [(url, body)] = sent
+    assert body == {"chosen_options": ["Approve"], "params_input": {}}
+    assert url.endswith("/dags/decide__sites/dagRuns/manual%201/taskInstances/approve/-1/hitlDetails")
+    assert page.locator("#tab-flows").get_attribute("aria-selected") == "true"
+
+
 def test_the_page_inside_airflow_has_its_theme_and_leads_to_its_pages(look: Open, site: Site) -> None:
     page = look("/plugin/replication", user="admin", scheme="light")
     frame = page.frame_locator("iframe")

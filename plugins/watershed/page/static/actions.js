@@ -1,12 +1,12 @@
 // Starting a run of a DAG: what will happen, then the form, made from the DAG's own params. Airflow checks them and the
 // right to start. Only buttons that this user may press are shown; those that move applications back stand apart.
 
-import { answer, details, questions, read as ask, runPage, trigger, unpause } from "./airflow.js";
+import { details, read as ask, runPage, trigger, unpause } from "./airflow.js";
 import { draw, h } from "./dom.js";
 import { explained } from "./help.js";
+import { isMove } from "./questions.js";
 import { coded, duration, plural, words } from "./words.js";
 
-const PREVIEWED = ["migrate", "rollback", "failover", "failback"];
 const ABOUT_A_FLOW = ["operate", "decide"]; // what they do, and to which flow, is chosen by a person and never by a default
 
 export function buttons(actions) {
@@ -134,7 +134,7 @@ async function foresee(form, action, params, context) {
   form.querySelector("#form-start").textContent = dry ? "Start the dry run" : action.words;
   if (form.elements.understood) form.elements.understood.closest("p").hidden = dry;
   const place = form.querySelector("#preview");
-  if (!PREVIEWED.includes(action.what)) return draw(place);
+  if (!isMove(action.dag)) return draw(place);
   form.querySelector("#form-start").disabled = true;
   form.dataset.plan = "";
   draw(place, h("p.soft", {}, "Reading what it would do …"));
@@ -210,45 +210,6 @@ async function submit(dialog, form, action, params, told) {
   } catch (refused) {
     refuse(refused.message);
   }
-}
-
-// Which question this is: of one try of one task, with these words. A task that was cleared asks anew, on other evidence.
-export const identity = ({ task_instance: ti, created_at, subject, body, options }) =>
-  JSON.stringify([ti.id, ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, ti.try_number, created_at, subject, body, options]);
-
-// An answer to a question of a run, with what follows from it. It is given only while the run still asks the same.
-export function confirmAnswer(dialog, question, option, next, told) {
-  const { task_instance: ti, subject } = question;
-  const yes = option === "Approve";
-  draw(
-    dialog,
-    h("form", { method: "dialog", "data-key": `answer ${ti.task_id} ${Date.now()}` },
-      h("h2", { id: "form-title", tabindex: -1 }, `${option}?`),
-      h("p", {}, subject),
-      h("p", {}, h("b", {}, "What will happen: "), yes ? `the run goes on${next ? `. Its next step: ${words(next.name)}, ${next.does}` : ""}.`
-        : option === "Reject" ? "the run is refused here. What it has done so far is taken back, as far as it can be." : `the run goes on with “${option}”.`,
-        " Your name and the time are written into the journal."),
-      h("p.problem", { id: "form-problem", role: "alert", hidden: true }),
-      h("p.buttons", {}, h("button", { type: "submit", class: yes ? "primary" : "danger", id: "form-start" }, option), " ", h("button", { type: "button", "data-act": "cancel" }, "Cancel (Esc)"))),
-  );
-  dialog.querySelector("form").addEventListener("submit", async (event) => {
-    event.preventDefault();
-    dialog.querySelector("#form-start").disabled = true;
-    try {
-      const now = await questions(ti.dag_id, ti.dag_run_id);
-      if (!now.some((each) => identity(each) === identity(question))) {
-        dialog.close();
-        return told("Nothing was answered: the question has changed, or somebody has answered it. Read what is asked now.", true);
-      }
-      await answer(ti.dag_id, ti.dag_run_id, ti.task_id, ti.map_index, option);
-      told(`${option}: answered.`, true);
-    } catch (refused) {
-      told(refused.status === 409 ? "Somebody was faster: it is answered." : `Not answered: ${refused.message}`, false);
-    }
-    return dialog.close();
-  });
-  dialog.showModal();
-  dialog.querySelector("#form-start").focus();
 }
 
 function field(name, param) {

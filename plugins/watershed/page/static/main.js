@@ -1,6 +1,6 @@
 // The page: where a person is stands in the address (#…), what is shown is read again every two seconds.
 
-import { buttons, confirmAnswer, identity, start } from "./actions.js";
+import { buttons, start } from "./actions.js";
 import * as airflow from "./airflow.js";
 import { flowDetail } from "./detail.js";
 import { draw, h } from "./dom.js";
@@ -11,6 +11,7 @@ import { groupsView, topicsView } from "./lists.js";
 import { learnDryRun, migrationsView } from "./migrations.js";
 import { hush, learn, notices } from "./notices.js";
 import { proofsView } from "./proofs.js";
+import { confirmAnswer, identity, isMove } from "./questions.js";
 import { follow } from "./theme.js";
 import { clock, coded, duration, words } from "./words.js";
 
@@ -19,17 +20,18 @@ const VIEWS = ["flows", "topics", "groups", "fleets", "migrations", "proofs"];
 const LISTS = ["flows", "topics", "groups"]; // those with a filter and pages
 const TOAST_MS = 10000;
 // What stands in the address: with it a view opens again as it was. first, part: numbers of the first row of a page.
-const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "dry", "only", "first", "part", "partOnly"];
+const PLACES = ["topology", "view", "flow", "cluster", "pair", "run", "report", "dry", "asking", "only", "first", "part", "partOnly"];
 const KINDS = { replicate: "flows", verify: "proofs", migrate: "migrations", rollback: "migrations", failover: "migrations", failback: "migrations", after_cutover: "proofs", fleet: "fleets", supervise: "fleets", operate: "flows", decide: "flows", inspect: "flows", drill: "migrations", abandon: "migrations" };
 const $ = (id) => document.getElementById(id);
 
 const query = new URLSearchParams(location.search);
 const tab = ofDag(query.get("dag"), query.get("run"));
-const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", dry: "", only: "", first: 0, part: 0, partOnly: "", chosen: "", runFixed: false };
+const state = { topology: "", view: "flows", flow: "", cluster: "", pair: "", run: "", report: "", dry: "", asking: "", only: "", first: 0, part: 0, partOnly: "", chosen: "", runFixed: false };
 let names = null; // topologies that this user may see
 let told = null; // what was read last, of the view
 let detail = null;
 let asked = []; // questions of the run that is shown
+let besides = []; // questions of the run `state.asking`, which stand under their notice
 let readAt = 0;
 let problem = null;
 let round = 0;
@@ -79,17 +81,18 @@ async function tick() {
       return paint();
     }
     const topology = state.topology;
-    const [view, part, questions] = await Promise.all([
+    const [view, part, questions, others] = await Promise.all([
       LISTS.includes(state.view) ? airflow.read(state.view, { topology, only: state.only, first: state.first, ...(state.view === "flows" ? { pair: state.pair, cluster: state.cluster } : {}) })
         : airflow.read(state.view, { topology, run: state.view === "migrations" || state.runFixed ? state.run : "" }),
       state.flow ? airflow.read("flow", { topology, flow: state.flow, first: state.part, only: state.partOnly }) : null,
       open(told),
+      state.asking ? listQuestions(...splitKey(state.asking)) : [],
     ]);
     if (mine !== round) return;
-    [told, detail, asked] = [{ ...view, view: state.view, topology }, part, questions];
+    [told, detail, asked, besides] = [{ ...view, view: state.view, topology }, part, questions, others];
     [readAt, problem] = [Date.now(), null];
     learn(told).then((news) => news && paint());
-    if (state.dry && state.view === "migrations") learnDryRun(...state.dry.split(" ")).then((news) => news && paint());
+    if (state.dry && state.view === "migrations") learnDryRun(...splitKey(state.dry)).then((news) => news && paint());
   } catch (failure) {
     if (mine !== round) return;
     problem = failure;
@@ -100,9 +103,15 @@ async function tick() {
 // What a person has to decide in the run that was shown last.
 async function open(last) {
   const run = last?.view === "migrations" && state.view === "migrations" ? last.run : null;
-  if (!run || run.state !== "under_way" || !run.dag) return [];
+  return run?.state === "under_way" ? listQuestions(run.dag, run.dag_run) : [];
+}
+
+const splitKey = (key) => [key.slice(0, key.indexOf(" ")), key.slice(key.indexOf(" ") + 1)]; // DAG, run
+
+async function listQuestions(dag, run) {
+  if (!dag) return [];
   try {
-    return await airflow.questions(run.dag, run.dag_run);
+    return await airflow.questions(dag, run);
   } catch {
     return []; // the run is not Airflow's, or this user may not see it
   }
@@ -126,7 +135,7 @@ function paint() {
   if (!names.length) return draw($("view"), h("p.empty", {}, "There is no topology that you may see. Topologies are the files in WATERSHED_TOPOLOGIES; to see one you need to be allowed to read its DAG replicate__NAME."));
   if (!told || told.view !== state.view || told.topology !== state.topology) return draw($("view"), problem ? null : h("p.loading", { role: "status" }, "Reading …"));
   draw($("actions"), buttons(told.actions || []));
-  const said = notices(told);
+  const said = notices(told, state.asking, besides);
   draw($("notices"), said);
   $("notices").hidden = !said.length;
   awaited(told.awaiting || []);
@@ -259,18 +268,19 @@ const ACTS = {
   cancel: () => $("form").close(),
   hush: () => showMessage(null),
   dismiss: (element) => { hush(element.dataset.run); paint(); },
+  ask: (element) => go({ asking: state.asking === element.dataset.run ? "" : element.dataset.run }).then(() => document.querySelector("#notices .question")?.scrollIntoView({ block: "nearest" })),
   decide: (element) => go({ view: "migrations", run: element.dataset.run, flow: "", cluster: "" }).then(() => document.querySelector(".question")?.scrollIntoView({ block: "start" })),
   help: () => openHelp($("help")),
   "close-help": () => $("help").close(),
   answer: (element) => {
     const next = told.run?.steps?.find((step) => step.name === told.run.next);
-    const question = asked.find((each) => identity(each) === element.dataset.question);
+    const question = [...asked, ...besides].find((each) => identity(each) === element.dataset.question);
     if (!question) return tick();
     confirmAnswer($("form"), question, element.dataset.option, next, (text, done) => {
-      if (done) asked = [];
+      if (done) [asked, besides] = [[], []];
       say(text);
       paint(); // until it is read again nothing can be answered: a button that stayed would do nothing
-      tick().then(() => done && document.querySelector("[data-key=stands]")?.scrollIntoView({ block: "center" }));
+      tick().then(() => done && isMove(question.task_instance.dag_id) && document.querySelector("[data-key=stands]")?.scrollIntoView({ block: "center" }));
     });
   },
 };
@@ -330,7 +340,7 @@ document.addEventListener("input", (event) => {
 document.addEventListener("change", (event) => {
   if (event.target.id === "topology") {
     [told, detail] = [null, null];
-    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", dry: "", only: "" });
+    go({ topology: event.target.value, flow: "", cluster: "", pair: "", run: "", report: "", dry: "", asking: "", only: "" });
   }
 });
 window.addEventListener("popstate", () => {

@@ -1,11 +1,10 @@
 // Migrations: the waves, the runs, and one run step by step with what its gates saw.
 
-import { identity } from "./actions.js";
 import { foretold, page, runPage } from "./airflow.js";
 import { h } from "./dom.js";
 import { explained, term } from "./help.js";
-import { markdown } from "./markdown.js";
 import { downloads, said, verdictLevel, verdictMark } from "./proofs.js";
+import { question } from "./questions.js";
 import { coded, duration, icon, moment, number, plural, words } from "./words.js";
 
 const LEVEL = {
@@ -284,22 +283,3 @@ const evidence = (step) =>
   h("div.scroll", { tabindex: 0, role: "region", "aria-label": `What ${words(step.name)} saw` }, h("table.evidence", {}, h("caption", {}, `What ${words(step.name)} saw`),
     h("tbody", {}, step.evidence.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, words(name)), h("td", {}, value))))),
     step.more_evidence ? h("p.soft", {}, coded(`${plural(step.more_evidence, "value")} more: \`topology journal\` has them.`)) : null);
-
-function question(asked, told) {
-  const ti = asked.task_instance;
-  const own = identity(asked);
-  const why = `why ${ti.task_id} ${ti.map_index}`.replaceAll(/[^\w]/g, "-");
-  const may = told.actions.find((each) => each.dag === ti.dag_id) || { answers: false, why_no_answer: "You may look, and not answer." };
-  return h(
-    "section.question",
-    { "data-key": `question ${own}`, "aria-label": "A person has to decide" },
-    h("h3", {}, icon("paused"), ` ${asked.subject}`),
-    asked.body ? h("details", { open: true, "data-key": "body" }, h("summary", {}, "What it is decided on"), markdown(asked.body)) : null,
-    h("p", {}, asked.options.map((option) => [
-      h("button", {
-        "data-act": "answer", "data-question": own, "data-option": option, class: option === "Approve" ? "primary" : null, disabled: !may.answers,
-        "aria-describedby": may.answers ? null : why,
-      }, option), " "])),
-    may.answers ? null : h("p.soft", { id: why }, may.why_no_answer),
-  );
-}

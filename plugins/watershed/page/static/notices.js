@@ -3,18 +3,16 @@
 
 import { failure, runPage } from "./airflow.js";
 import { h } from "./dom.js";
+import { isMove, question } from "./questions.js";
 import { duration, icon, moment, plural } from "./words.js";
 
 const FRESH_MS = 3_600_000; // how long an ended run is told of
 const [MOST_OPEN, MOST_ENDED] = [4, 3];
-const MOVES = ["migrate", "rollback", "failover", "failback"];
 const KEPT = "watershed.hushed";
 const reasons = new Map(); // of failed runs, as their logs say
 
 const key = (run) => `${run.dag} ${run.run}`;
 const OPEN = ["queued", "running"];
-const isMove = (run) => MOVES.includes(what(run.dag));
-const what = (dag) => dag.split("__")[0];
 
 function hushed() {
   try {
@@ -54,25 +52,30 @@ const ended = (told, gone) => {
   return recent.filter((run) => run.state === "failed" || (run.dry_run && !isOvertaken(run))).slice(0, MOST_ENDED);
 };
 
-export function notices(told) {
+// asking: the run whose questions are shown here; questions: these. Those of a move stand in its own view.
+export function notices(told, asking, questions) {
   if (!told?.airflow) return [];
   const asks = (run) => told.awaiting.some((each) => each.run === run.run && each.dag === run.dag);
-  const goes = told.airflow.filter((run) => OPEN.includes(run.state) && run.how !== "scheduled" && !asks(run)).sort((one, other) => isMove(other) - isMove(one));
+  const goes = told.airflow.filter((run) => OPEN.includes(run.state) && run.how !== "scheduled" && !asks(run)).sort((one, other) => isMove(other.dag) - isMove(one.dag));
   return [
-    ...told.awaiting.map((each) => waiting(each)),
+    ...told.awaiting.map((each) => [waiting(each, asking), isAsked(each, asking) ? questions.filter((one) => one.task_instance.task_id === each.task && one.task_instance.map_index === each.index).map((one) => question(one, told)) : null]),
     ...goes.slice(0, MOST_OPEN).map((run) => running(run, told)),
     goes.length > MOST_OPEN ? h("p.notice.busy", { "data-key": "more-open" }, `and ${plural(goes.length - MOST_OPEN, "run")} more that go on or wait`) : null,
     ...ended(told, hushed()).map(failed),
   ];
 }
 
-function waiting(each) {
-  const inPage = MOVES.includes(what(each.dag));
+const isAsked = (each, asking) => !isMove(each.dag) && key(each) === asking;
+
+function waiting(each, asking) {
+  const opened = isAsked(each, asking);
   return h(
     "p.notice.warn",
-    { "data-key": `awaits ${each.dag} ${each.run} ${each.task} ${each.index}` },
+    { "data-key": `awaits ${key(each)} ${each.task} ${each.index}` },
     icon("paused"), h("b", {}, " A person is awaited"), ` for ${duration(Date.now() - each.since_ms)}: ${each.subject} `,
-    inPage ? [h("button", { "data-act": "decide", "data-run": each.run }, "Decide"), " "] : null, open(each.dag, each.run, inPage ? "or in Airflow" : "Decide in Airflow"),
+    isMove(each.dag) ? h("button", { "data-act": "decide", "data-run": each.run }, "Decide")
+      : h("button", { "data-act": "ask", "data-run": key(each), "aria-expanded": String(opened) }, opened ? "Close" : "Decide"),
+    " ", open(each.dag, each.run, "or in Airflow"),
   );
 }
 

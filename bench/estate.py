@@ -35,6 +35,7 @@ from replicator.topic_mapping import MappedTopic
 from replicator.transport.stall_detector import WORKER_SESSION_MS
 from replicator.worker.assignment import assign_partitions, compute_quota_shares
 from replicator.worker.fleet_decisions import FleetFacts, HostedWorker, StartWorker, decide_fleet_actions
+from replicator.worker.inspection_pool import INSPECTION_THREADS
 from replicator.worker.partition_placement import PartitionLoad, balance_partitions
 from replicator.worker.partition_task import UNCHANGED_S
 from topology.language.flow import MOST_WORKERS
@@ -58,8 +59,7 @@ SEGMENT_BYTES: Final = 16 << 20  # control_topics: what was not rolled is not co
 SEGMENT_S: Final = 3_600.0
 FOLLOWED_A_SECOND: Final = 10_000.0  # partition_status_records.StatusFollower: 1,000 a round, ten rounds a second
 STATUS_S: Final = 2.0  # issue 19: `topology status` of a target
-INSPECTIONS_AT_ONCE: Final = 4  # Worker: threads of its pool
-REQUESTS_TO_INSPECT: Final = 2  # log_inspection: DescribeProducers and Fetch; the others are for many partitions
+REQUESTS_TO_INSPECT: Final = 1 / 200 + 1 / 64  # of a partition; log_inspection: DescribeProducers and Fetch of many
 THREADS_A_BROKER: Final = 2  # broker_connection: live and bulk
 STARTED_AGAIN_S: Final = 1.0  # fleet_decisions.FIRST_PAUSE_S
 
@@ -225,7 +225,7 @@ def simulate_running(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) 
     together = max(round(min(1_000 / costs.report_us, heaviest / REPORT_S) / slots), 1)  # the writer lingers 1 ms
     stored = compute_stored_report_bytes(together)
     unrolled = SLOT_COUNT * min(reports / SLOT_COUNT * SEGMENT_S, SEGMENT_BYTES / stored)
-    status_s = (unrolled * costs.decode_us + estate.at_target * costs.read_us) / 1e6
+    status_s = (unrolled * _SUPERSEDED_US + estate.at_target * costs.read_us) / 1e6
     return {
         "serving": fleet.serving,
         "heaviest": heaviest,
@@ -275,11 +275,11 @@ def simulate_restarts(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts)
 
 def compute_inspection_s(estate: Estate, partitions: int, slots: int, costs: PartitionCosts) -> float:
     """Until a worker copies these partitions that it was given in so many slots. For each flow it reads the
-    ledger of these slots, with what others have there; of each partition it asks the target one thing after the other.
+    ledger of these slots, with what others have there; then it asks the target of many partitions at once.
     """
     records = slots * estate.at_target / SLOT_COUNT * LEDGER_RECORDS
     ledger_s = records * (costs.ledger_us + (estate.flows - 1) * costs.ledger_decode_us) / 1e6
-    waits_s = partitions * REQUESTS_TO_INSPECT * _ROUND_TRIP_S / min(max(slots, 1), INSPECTIONS_AT_ONCE)
+    waits_s = partitions * REQUESTS_TO_INSPECT * _ROUND_TRIP_S / min(max(slots, 1), INSPECTION_THREADS)
     return ledger_s + waits_s + partitions * costs.begin_us / 1e6
 
 

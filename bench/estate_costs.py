@@ -60,7 +60,7 @@ class PartitionCosts:
     """Of one quiet partition.
 
     report_bytes: key and value of its report. quiet_us: to see that there is nothing to report, once a second.
-    report_us: to make, compare and encode a report. decode_us: to decode a report's JSON; read_us: that, and to
+    report_us: to make, compare and encode a report. read_us: to decode a report's JSON and
     make the report of it. ledger_bytes: key and value of a ledger record with one run. ledger_us: to decode one of
     LEDGER_RECORDS and build the partition's state from them; ledger_decode_us: only to decode one, as a flow's
     inspection does with those of other flows. begin_us: to make the ledger block, the copy, the task and a first
@@ -71,7 +71,6 @@ class PartitionCosts:
     report_bytes: float
     quiet_us: float
     report_us: float
-    decode_us: float
     read_us: float
     ledger_bytes: float
     ledger_us: float
@@ -111,7 +110,6 @@ def measure_partition_costs(partitions: int) -> PartitionCosts:
         / partitions,
         quiet_us=_measure_us(lambda: [task.is_quiet(now) for task in tasks]),
         report_us=_measure_us(lambda: [_write_report(task) for task in tasks]),
-        decode_us=_measure_us(lambda: [decode_control_value(each) for each in encoded]),
         read_us=read_us,
         ledger_bytes=sum(len(key) + len(payload) for records in ledger for key, payload in records)
         / (partitions * LEDGER_RECORDS),

@@ -21,6 +21,7 @@ from lab import postgres, sample_applications
 from lab.account import build_account, find_applications
 from lab.airflow_client import AirflowRequestFailed
 from plugins.watershed.steps.run_journal import find_done_waves, open_migration_journal
+from replicator.worker.fleet_status import read_fleet_rows
 from tests.airflow.live import DATABASE, Live, kill_program, running, until
 from topology.application_controls import AirflowControl, PlanApplication
 from topology.migration_waves import PlanHook
@@ -166,6 +167,43 @@ def test_a_flow_is_paused_by_who_approves_and_resumed_without_being_asked(live: 
     told = "\n".join(live.client.log(seen, "orders", "inspect"))
     assert f"ops, in Airflow ({dag}): pause {flow}, running -> paused" in told
     assert f"admin, in Airflow ({dag}): resume {flow}, paused -> running" in told
+
+
+@pytest.mark.soak
+def test_a_file_that_does_not_compile_does_not_stop_healing(live: Live) -> None:
+    """A dead supervisor is followed by one that goes on with the last plan that compiled. Other orders fail."""
+    dag, file = f"fleet__{live.name}", live.home / "topologies" / f"{live.name}.yaml"
+    whole = file.read_text()
+    live.client.wait_for_dag(dag)
+    live.client.unpause(dag)
+
+    def order(run: str, action: str, task: str, *states: str) -> str:
+        live.client.trigger(dag, run, {"action": action, "target": "cloud"})
+        live.wait_task(run, task, *states, dag=dag)
+        return "\n".join(live.client.log(dag, run, task))
+
+    order("start", "start", "act", "success")
+    first = until(lambda: find_supervisor(live), "a supervisor")
+    try:
+        file.write_text(whole.replace("kind: Topology", "kind: Topologie"))
+        [program] = [each for each in (live.home / "state").rglob("process.json") if "fleet" in each.read_text()]
+        kill_program(program.parent)
+        order("heal", "heal", "act", "success")
+        second = until(lambda: {find_supervisor(live)} - {"", first}, "another supervisor")
+        told = "\n".join(live.client.log(dag, "heal", "compile"))
+        assert "goes on with the last plan that compiled" in told
+        assert f"{file.name}:3" in told, told
+        assert f"{file.name}:3" in order("refused", "stop", "compile", "failed")
+        assert {find_supervisor(live)} == second, "nothing was stopped"
+    finally:
+        file.write_text(whole)
+        order("stop", "stop", "act", "success")
+
+
+def find_supervisor(live: Live) -> str:
+    connect = {str(each.alias): resolve_connection_settings(each) for each in live.plan.clusters}
+    [row] = read_fleet_rows(live.plan, connect.__getitem__, "cloud")
+    return row.supervisor
 
 
 @pytest.mark.soak

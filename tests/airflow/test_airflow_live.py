@@ -185,15 +185,15 @@ def test_a_file_that_does_not_compile_does_not_stop_healing(live: Live) -> None:
     order("start", "start", "act", "success")
     first = until(lambda: find_supervisor(live), "a supervisor")
     try:
-        file.write_text(whole.replace("kind: Topology", "kind: Topologie"))
+        file.write_text(whole.replace("owner: tests", "ownr: tests"))
         [program] = [each for each in (live.home / "state").rglob("process.json") if "fleet" in each.read_text()]
         kill_program(program.parent)
         order("heal", "heal", "act", "success")
         second = until(lambda: {find_supervisor(live)} - {"", first}, "another supervisor")
         told = "\n".join(live.client.log(dag, "heal", "compile"))
         assert "goes on with the last plan that compiled" in told
-        assert f"{file.name}:3" in told, told
-        assert f"{file.name}:3" in order("refused", "stop", "compile", "failed")
+        assert f"{file.name}:4" in told, told
+        assert f"{file.name}:4" in order("refused", "stop", "compile", "failed")
         assert {find_supervisor(live)} == second, "nothing was stopped"
     finally:
         file.write_text(whole)

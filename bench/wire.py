@@ -35,7 +35,7 @@ ROUND_TRIP_S: Final = 0.1
 WIRE_BYTES_S: Final = 25e6  # 200 Mbit/s
 _WIRE: Final = ProxyFault(latency_s=ROUND_TRIP_S / 2, wire_bytes_per_s=WIRE_BYTES_S)
 _LOSSY: Final = replace(_WIRE, late_share=0.01, late_s=ROUND_TRIP_S)  # a lost packet costs a round trip (RFC 6675)
-_FIRST_S: Final = choose_size(3.0, 0.5)
+_FIRST_S: Final = choose_size(3.0, 1.5)
 _BACKLOG: Final = CopyCase(1_000, "none", 100)
 
 

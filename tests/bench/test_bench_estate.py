@@ -20,7 +20,6 @@ COSTS = PartitionCosts(
     report_bytes=500,
     quiet_us=0.5,
     report_us=25,
-    decode_us=15,
     read_us=40,
     ledger_bytes=300,
     ledger_us=40,

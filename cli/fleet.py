@@ -22,7 +22,7 @@ from topology.shell_command import render_shell_command
 if TYPE_CHECKING:
     from clusters.fleet import FleetRecord
     from replicator.worker.fleet_orders import FleetOrder
-    from replicator.worker.fleet_supervisor import WorkerHost
+    from replicator.worker.worker_host import WorkerHost
     from topology.plan import Plan
 
 _PARENT_S = 1.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from replicator.worker.fleet_supervisor import WorkerHost, WorkerObservation
+from replicator.worker.worker_host import WorkerHost, WorkerObservation
 from spark.cluster_cores import FleetCoreLimit, describe_fleet_room
 from spark.errors import SparkError
 from spark.fleet_connection import FleetDriver

@@ -19,7 +19,7 @@ from clusters.fleet import (
     read_supervisors,
 )
 from clusters.settings import SettingsLookup
-from replicator.worker.fleet_supervisor import WORKER_CLIENT_PREFIX
+from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 from topology.plan import Plan, WorkerPlacement
 from topology.shell_command import render_shell_command
 

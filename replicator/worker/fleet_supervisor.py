@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from clusters.admin import Admin
 from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
@@ -44,10 +44,10 @@ from replicator.worker.fleet_decisions import (
     is_in_trouble,
 )
 from replicator.worker.membership import Membership
+from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerHost
 
 log = logging.getLogger("watershed.fleet")
 
-WORKER_CLIENT_PREFIX: Final = "watershed-"  # what a worker's client id has before its name
 _PACE_S: Final = 0.2
 _MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
 _MEMBERS_S: Final = 5.0
@@ -61,51 +61,6 @@ _MISSING_S: Final = 120.0  # a worker that is no member of the group for so long
 _MOST_BRIDGING: Final = 2  # workers beside a supervisor: it may be a small machine, and they copy everything
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerObservation:
-    """What a host knows of a worker. name: as its reports and its client id have it; "" until it is known. ended: how
-    it ended, for people; None while it runs. failed: it did not end as it was told to. waits: the host starts it when
-    there is room, and not now."""
-
-    name: str = ""
-    ended: str | None = None
-    failed: bool = False
-    waits: bool = False
-
-
-class WorkerHost(Protocol):
-    """What starts and ends workers, by their places.
-
-    surge: one worker more than wanted finds room during a restart. hosts_whole_fleet: one start brings up all workers;
-    the program that it starts sees to their number and restarts.
-    """
-
-    engine: Literal["spark", "process"]
-    surge: bool
-    hosts_whole_fleet: bool
-
-    @property
-    def note(self) -> str:
-        """What keeps it from starting workers, or where some of them run instead, for people; "" for nothing."""
-        ...
-
-    def start(self, place: int, epoch: int) -> None:
-        """Start a worker, or the whole fleet; does not wait."""
-        ...
-
-    def end(self, place: int) -> None:
-        """Have it finish what is in flight and end; does not wait."""
-        ...
-
-    def kill(self, place: int) -> None:
-        """End it hard: it was told to end, and has not."""
-        ...
-
-    def observe(self) -> Mapping[int, WorkerObservation]:
-        """Every worker that was started; one that has ended is told once."""
-        ...
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
 from replicator.worker import fleet_supervisor
-from replicator.worker.fleet_supervisor import WORKER_CLIENT_PREFIX, FleetSupervisor, WorkerObservation
+from replicator.worker.fleet_supervisor import FleetSupervisor
+from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
 
 FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "b")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from replicator.worker.fleet_supervisor import WorkerObservation
+from replicator.worker.worker_host import WorkerObservation
 from spark import fleet_jobs
 from spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker, FleetCoreLimit
 from spark.errors import SparkError

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from clusters.admin import Admin
-from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import (
     FleetRecord,
@@ -26,10 +26,8 @@ from clusters.fleet import (
     build_lease_group_id,
     build_supervisor_key,
     read_fleet_members,
-    read_slot_owners,
     write_supervisor,
 )
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from clusters.settings import ConnectionSettings
 from replicator.worker.desired_state import DesiredState
 from replicator.worker.fleet_decisions import (
@@ -39,11 +37,10 @@ from replicator.worker.fleet_decisions import (
     StartWorker,
     compute_restart_pause,
     decide_fleet_actions,
-    find_unserved_partitions,
     is_at_size,
-    is_in_trouble,
 )
 from replicator.worker.membership import Membership
+from replicator.worker.rolling_restart import RollingRestart
 from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerHost
 
 log = logging.getLogger("watershed.fleet")
@@ -51,9 +48,6 @@ log = logging.getLogger("watershed.fleet")
 _PACE_S: Final = 0.2
 _MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
 _MEMBERS_S: Final = 5.0
-_SERVED_S: Final = 1.0  # how often reports are read while a restart goes on
-_AWAITED_S: Final = 15.0  # a restart that waits longer for partitions names one
-_SETTLED_S: Final = 2.5  # for whoever was given partitions to report them
 _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
 _END_AT_LATEST_S: Final = 60.0  # a worker that was told to end is killed then
@@ -95,28 +89,23 @@ class FleetSupervisor:
     _places: dict[int, _Place] = field(default_factory=dict)
     _members: frozenset[str] = frozenset()
     _members_due: float = 0.0
-    _owners: Mapping[int, str] = field(default_factory=dict)  # of slots, as last seen during a restart
-    _owners_since: float = 0.0
-    _served_due: float = 0.0
-    _idle: set[str] = field(default_factory=set)  # partitions that nobody could serve before a restart ended a worker
     _bridge: WorkerHost | None = None  # workers that copy while the program that hosts the fleet is started again
     _bridging: dict[int, _Place] = field(default_factory=dict)
     _bridged: bool = False  # whether they are to be there
     _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
-    _replaced: bool = False  # whether it has ended one
-    _awaited: str = ""  # a partition that it waits for
-    _awaited_since: float = 0.0
     _noted: float = 0.0
     _note: str = ""
     _trouble: str = ""
     _desired: DesiredState = field(init=False)
     _admin: Admin = field(init=False)
     _writer: ControlWriter = field(init=False)
+    _restart: RollingRestart = field(init=False)
 
     def __post_init__(self) -> None:
         self._desired = DesiredState(self.target)
         self._admin = Admin(self.target)
         self._admin.check_identity()
+        self._restart = RollingRestart(self.target, self.topology, self._admin)
         self._writer = ControlWriter(self.target, client_id=f"watershed-supervisor-{self.holder}")
         self._claimed = time.monotonic()
         self._desired.catch_up()
@@ -181,7 +170,7 @@ class FleetSupervisor:
                 self._start(action.place, facts.restarts)
             else:
                 self._end(action.place)
-                self._replaced = True
+                self._restart.replaced = True
         self._report(record, facts)
 
     def end_workers(self) -> None:
@@ -374,8 +363,8 @@ class FleetSupervisor:
             return FleetFacts(min(record.wanted, 1), 0, workers, resting)
         rolling = any(each.restarts < record.restarts for each in workers)
         if not rolling:
-            self._idle, self._replaced, self._awaited = set(), False, ""
-        served = rolling and self._are_all_served(now)
+            self._restart.reset()
+        served = rolling and self._restart.are_all_served(self._desired.flows, self._list_client_ids())
         return FleetFacts(record.wanted, record.restarts, workers, resting, served, self._host.surge)
 
     def _ask_members(self, now: float) -> None:
@@ -397,48 +386,6 @@ class FleetSupervisor:
             each.missing_since = (each.missing_since or now) if missing else None
         names = self._list_client_ids()
         self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
-
-    def _are_all_served(self, now: float) -> bool:
-        if now < self._served_due:
-            return False  # each replacement is decided by fresh reports
-        self._served_due = now + _SERVED_S
-        if not self._is_group_settled(now):
-            return False
-        flows = {
-            flow_id: flow
-            for flow_id, flow in self._desired.flows.items()
-            if flow.topology == self.topology and flow.state == "running" and flow.flow.target == self.target.alias
-        }
-        reports = [
-            report
-            for report in read_partition_statuses(self.target)
-            if report.flow in flows and flows[report.flow].selects(report.topic)
-        ]
-        there = {each.removeprefix(WORKER_CLIENT_PREFIX) for each in self._owners.values()}
-        return not self._is_one_awaited(find_unserved_partitions(reports, there, time.time_ns() // 1_000_000), now)
-
-    def _is_one_awaited(self, unserved: Sequence[PartitionStatus], now: float) -> bool:
-        """Whether the restart waits for one of them. It does not for one that nobody could serve before it began: its
-        source may be down for days, and no worker makes that worse."""
-        now_ms = time.time_ns() // 1_000_000
-        self._idle &= {each.key for each in unserved}
-        if not self._replaced:
-            self._idle |= {each.key for each in unserved if is_in_trouble(each, now_ms)}
-        awaited = sorted(f"{e.flow} {e.topic}-{e.partition} ({e.state})" for e in unserved if e.key not in self._idle)
-        if not self._awaited:
-            self._awaited_since = now
-        more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
-        self._awaited = awaited[0] + more if awaited else ""
-        return bool(awaited)
-
-    def _is_group_settled(self, now: float) -> bool:
-        """Whether all workers of ours share all slots, and have done so for long enough to report them."""
-        owners = read_slot_owners(self._admin, self.topology)
-        if owners != self._owners:
-            self._owners, self._owners_since = owners, now
-        ours = self._list_client_ids()
-        shared = len(owners) == SLOT_COUNT and (ours <= set(owners.values()) or len(ours) > SLOT_COUNT)
-        return shared and now - self._owners_since >= _SETTLED_S
 
     def _list_client_ids(self) -> set[str]:
         """Of the workers that run. One that has just begun has no name yet, and so none that anybody finds."""
@@ -505,8 +452,9 @@ class FleetSupervisor:
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
-        if going_on and self._awaited and now - self._awaited_since > _AWAITED_S:
-            going_on += f"; waiting until {self._awaited} is served"
+        awaited = self._restart.describe_awaited()
+        if going_on and awaited:
+            going_on += f"; waiting until {awaited} is served"
         wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or self._host.note)
         if wanted != known:
             self._write(wanted)

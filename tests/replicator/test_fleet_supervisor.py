@@ -17,7 +17,7 @@ from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
-from replicator.worker import fleet_supervisor
+from replicator.worker import fleet_supervisor, rolling_restart
 from replicator.worker.fleet_supervisor import FleetSupervisor
 from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
 
@@ -119,8 +119,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
     for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
         monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
-    for name in ("_PACE_S", "_AWAITED_S", "_SETTLED_S", "_SERVED_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
+    for name in ("_PACE_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
         monkeypatch.setattr(fleet_supervisor, name, 0.0)
+    for name in ("_AWAITED_S", "_SETTLED_S", "_SERVED_S"):
+        monkeypatch.setattr(rolling_restart, name, 0.0)
 
     def write(_writer: Any, record: SupervisorRecord) -> int:
         if found.unwritable is not None:
@@ -135,8 +137,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
     monkeypatch.setattr(fleet_supervisor, "read_fleet_members", lambda *_: found.members())
-    monkeypatch.setattr(fleet_supervisor, "read_slot_owners", owners)
-    monkeypatch.setattr(fleet_supervisor, "read_partition_statuses", lambda _settings: found.report())
+    monkeypatch.setattr(rolling_restart, "read_slot_owners", owners)
+    monkeypatch.setattr(rolling_restart, "read_partition_statuses", lambda _settings: found.report())
     monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
     return found
 

@@ -8,7 +8,6 @@ themselves. So a supervisor that dies, hangs or loses its way interrupts no copy
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,52 +24,22 @@ from clusters.fleet import (
     build_fleet_key,
     build_lease_group_id,
     build_supervisor_key,
-    read_fleet_members,
     write_supervisor,
 )
 from clusters.settings import ConnectionSettings
 from replicator.worker.desired_state import DesiredState
-from replicator.worker.fleet_decisions import (
-    QUICK_DEATH_S,
-    FleetFacts,
-    HostedWorker,
-    StartWorker,
-    compute_restart_pause,
-    decide_fleet_actions,
-    is_at_size,
-)
+from replicator.worker.fleet_decisions import FleetFacts, StartWorker, decide_fleet_actions, is_at_size
 from replicator.worker.membership import Membership
 from replicator.worker.rolling_restart import RollingRestart
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerHost
-
-log = logging.getLogger("watershed.fleet")
+from replicator.worker.worker_host import WorkerHost
+from replicator.worker.worker_places import EndedWorker, WorkerPlaces
 
 _PACE_S: Final = 0.2
-_MEMBERS_SOON_S: Final = 0.5  # how often the group is asked while the fleet is not at its size
-_MEMBERS_S: Final = 5.0
 _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
-_END_AT_LATEST_S: Final = 60.0  # a worker that was told to end is killed then
-_MISSING_S: Final = 120.0  # a worker that is no member of the group for so long does not work: it is replaced
 _MOST_BRIDGING: Final = 2  # workers beside a supervisor: it may be a small machine, and they copy everything
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
-
-
-@dataclass(slots=True)
-class _Place:
-    """A place with its worker, or the worker that has died there."""
-
-    restarts: int
-    started: float
-    running: bool = True
-    ending: bool = False
-    told: float = 0.0  # to end
-    waits: bool = False  # for room; its name is forgotten
-    name: str = ""
-    missing_since: float | None = None  # from when on it was no member of the group, whenever that was asked
-    quick_deaths: int = 0
-    due: float = 0.0  # when it is started again
 
 
 @dataclass(slots=True)
@@ -83,14 +52,10 @@ class FleetSupervisor:
     make_host: Callable[[Literal["spark", "process"]], WorkerHost]
     epoch: int | None = None  # None until its record is written
     say: Callable[[str], None] = lambda _text: None
-    _host: WorkerHost | None = None
     _lease: Membership | None = None
     _claimed: float = 0.0
-    _places: dict[int, _Place] = field(default_factory=dict)
-    _members: frozenset[str] = frozenset()
-    _members_due: float = 0.0
-    _bridge: WorkerHost | None = None  # workers that copy while the program that hosts the fleet is started again
-    _bridging: dict[int, _Place] = field(default_factory=dict)
+    _places: WorkerPlaces | None = None
+    _bridge: WorkerPlaces | None = None  # workers that copy while the program that hosts the fleet is started again
     _bridged: bool = False  # whether they are to be there
     _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
     _noted: float = 0.0
@@ -132,7 +97,7 @@ class FleetSupervisor:
     @property
     def is_empty(self) -> bool:
         """Whether none of its workers runs."""
-        return not self._list_running()
+        return self._places is None or not self._places.list_running()
 
     def run(self, stop: threading.Event, left: threading.Event | None = None) -> None:
         """Supervise until `stop` is set, then end all workers; or until `left` is set: then they go on until another
@@ -158,28 +123,33 @@ class FleetSupervisor:
             return
         record = self.record
         if record is None:
-            self._complain(f"waiting for `topology apply`: {self.topology} has no fleet into {self.target.alias} yet")
+            fleet = f"{self.topology} has no fleet into {self.target.alias} yet"
+            self._complain(f"waiting for `topology apply`: {fleet}")
             return
         self._keep_bridge(record)
-        if not self._has_host(record):
+        places = self._choose_places(record)
+        if places is None:
             return
-        self._end_stuck()
-        facts = self._gather_facts(record)
+        for trouble in places.end_stuck():
+            self._trouble = trouble
+            self.say(trouble)
+        facts = self._gather_facts(record, places)
         for action in decide_fleet_actions(facts):
             if isinstance(action, StartWorker):
-                self._start(action.place, facts.restarts)
+                places.start(action.place, facts.restarts, self._require_epoch())
             else:
-                self._end(action.place)
+                places.end(action.place)
                 self._restart.replaced = True
-        self._report(record, facts)
+        self._report(record, facts, places)
 
     def end_workers(self) -> None:
         """Tell all workers to end, and wait for them while the lease is kept."""
-        self._end_all()
         self._bridged = False
-        self._end_bridging(0)
+        hosted = [each for each in (self._places, self._bridge) if each is not None]
+        for each in hosted:
+            each.end_all()
         deadline = time.monotonic() + _END_S
-        while (self._list_running() or self._list_bridging()) and time.monotonic() < deadline:
+        while any(each.list_running() for each in hosted) and time.monotonic() < deadline:
             if self._lease is not None:
                 self._lease.poll(_PACE_S)
             else:
@@ -228,13 +198,13 @@ class FleetSupervisor:
         """
         epoch = self.epoch
         if epoch is None or (known is not None and known.epoch >= epoch):
-            if self._list_running():  # somebody else has held the lease: what we started is of an earlier epoch
-                self._end_all()
+            if self._places is not None and not self.is_empty:
+                self._places.end_all()  # somebody else has held the lease: what we started is of an earlier epoch
                 return False
             epoch = 1 if known is None else known.epoch + 1
         restarted = 0 if known is None else known.restarted
         record = SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted)
-        bridged = known is not None and self._is_bridge_due(known)
+        bridged = self._is_bridge_due(known)
         self._write(replace(record, bridged=bridged))
         self._desired.catch_up()
         written = self._supervisor
@@ -244,50 +214,41 @@ class FleetSupervisor:
         self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
         return True
 
-    def _is_bridge_due(self, known: SupervisorRecord) -> bool:
-        """Whether the epoch after this one begins with a bridge: our driver has died, or another supervisor's had, and
-        that supervisor ended before the next driver had its workers."""
-        return (known.bridged and not known.ready) or (self._bridged and self._is_ours(known))
-
     def _is_ours(self, record: SupervisorRecord) -> bool:
         return record.epoch == self.epoch and record.holder == self.holder
 
-    def _has_host(self, record: FleetRecord) -> bool:
-        """The host of the record's engine; another engine's workers end first."""
-        if self._host is not None and self._host.engine == record.engine:
-            return True
-        if self._list_running():
-            self._end_all()
-            return False
-        self._host = self.make_host(record.engine)
-        self._places.clear()
-        return self._host.engine == record.engine
+    def _require_epoch(self) -> int:
+        assert self.epoch is not None  # nothing is started before
+        return self.epoch
+
+    def _choose_places(self, record: FleetRecord) -> WorkerPlaces | None:
+        """Those on the host of the record's engine; None while another engine's workers end."""
+        if self._places is not None and self._places.host.engine == record.engine:
+            return self._places
+        if self._places is not None and not self.is_empty:
+            self._places.end_all()
+            return None
+        self._places = WorkerPlaces(self.make_host(record.engine))
+        return self._places if self._places.host.engine == record.engine else None
 
     def _observe(self) -> None:
         """Take note of names and ends."""
-        now = time.monotonic()
-        for number, seen in ({} if self._host is None else self._host.observe()).items():
-            place = self._places[number]
-            place.waits = seen.waits
-            if seen.waits or seen.name not in ("", place.name):
-                place.name, place.missing_since = seen.name, None
-            if seen.ended is None:
-                continue
-            lived, asked = now - place.started, place.ending
-            place.running = place.ending = False
-            self._members_due = 0.0
-            if asked or not seen.failed:
-                del self._places[number]
-                self.say(f"worker {number} ended{' as it was told' if asked else f': {seen.ended}'}")
-                continue
-            place.quick_deaths = place.quick_deaths + 1 if lived < QUICK_DEATH_S else 1
-            pause = compute_restart_pause(place.quick_deaths)
-            place.due = now + pause
-            self._trouble = f"worker {number} ended after {lived:.0f} s {seen.ended}"
-            self.say(f"{self._trouble}; it is started again in {pause:g} s, the others go on")
-            if self._host is not None and self._host.hosts_whole_fleet:
-                self._begin_bridge()
-        self._observe_bridge()
+        if self._places is not None:
+            for end in self._places.observe():
+                self._note_end(end, self._places)
+        if self._bridge is not None:
+            for end in self._bridge.observe():  # it rests: it may know before us that the fleet is back
+                self.say(f"worker {end.place} that ran here ended {end.ended}")
+
+    def _note_end(self, end: EndedWorker, places: WorkerPlaces) -> None:
+        if end.asked or not end.failed:
+            places.forget(end.place)
+            self.say(f"worker {end.place} ended{' as it was told' if end.asked else f': {end.ended}'}")
+            return
+        self._trouble = f"worker {end.place} ended after {end.lived_s:.0f} s {end.ended}"
+        self.say(f"{self._trouble}; it is started again in {end.pause_s:g} s, the others go on")
+        if places.host.hosts_whole_fleet:
+            self._begin_bridge()
 
     def _begin_bridge(self) -> None:
         """The program that hosts the fleet has died, and its workers with it. Until it has others, which takes Spark
@@ -297,150 +258,48 @@ class FleetSupervisor:
         if known is not None and known.ready and self._is_ours(known):
             self._bridged = True
 
+    def _is_bridge_due(self, known: SupervisorRecord | None) -> bool:
+        """Whether the epoch after this one begins with a bridge: our driver has died, or another supervisor's had, and
+        that supervisor ended before the next driver had its workers."""
+        if known is None:
+            return False
+        return (known.bridged and not known.ready) or (self._bridged and self._is_ours(known))
+
     def _keep_bridge(self, record: FleetRecord) -> None:
         """Start those that copy meanwhile, and start them again when they die, also after several drivers."""
-        known, now = self._supervisor, time.monotonic()
-        assert self.epoch is not None
+        known, epoch = self._supervisor, self._require_epoch()
         if not self._bridged:
             return
-        if known is not None and known.epoch == self.epoch and known.ready:  # they see that, too, and end
+        if known is not None and known.epoch == epoch and known.ready:  # they see that, too, and end
             self._bridged = False
             return
         if self._bridge is None:
-            self._bridge = self.make_host("process")
+            self._bridge = WorkerPlaces(self.make_host("process"))
         wanted = min(record.wanted, _MOST_BRIDGING)
-        self._end_bridging(wanted)
-        started = 0
-        for number in range(wanted):
-            before = self._bridging.get(number)
-            if before is not None and (before.running or before.due > now):
-                continue
-            self._bridge.start(number, self.epoch - 1)  # what is of an earlier epoch ends when ours is ready
-            self._bridging[number] = _Place(0, now, quick_deaths=0 if before is None else before.quick_deaths)
-            started += 1
-        if started:
-            self.say(f"{len(self._list_bridging())} workers run here until the fleet is back")
+        self._bridge.end_all(kept=wanted)
+        starting = [number for number in range(wanted) if self._bridge.can_start(number)]
+        for number in starting:
+            self._bridge.start(number, 0, epoch - 1)  # what is of an earlier epoch ends when ours is ready
+        if starting:
+            self.say(f"{len(self._bridge.list_running())} workers run here until the fleet is back")
 
-    def _observe_bridge(self) -> None:
-        now = time.monotonic()
-        for number, seen in ({} if self._bridge is None else self._bridge.observe()).items():
-            if seen.ended is None:
-                continue
-            place = self._bridging[number]
-            place.running = place.ending = False
-            place.quick_deaths = place.quick_deaths + 1 if now - place.started < QUICK_DEATH_S else 1
-            place.due = now + compute_restart_pause(place.quick_deaths)
-            self.say(f"worker {number} that ran here ended {seen.ended}")
-
-    def _end_bridging(self, kept: int) -> None:
-        """All but so many."""
-        for number, place in self._bridging.items():
-            if number >= kept and place.running and not place.ending:
-                assert self._bridge is not None
-                place.ending = True
-                self._bridge.end(number)
-
-    def _list_bridging(self) -> list[int]:
-        return [number for number, place in self._bridging.items() if place.running]
-
-    def _gather_facts(self, record: FleetRecord) -> FleetFacts:
-        assert self._host is not None
-        now, whole = time.monotonic(), self._host.hosts_whole_fleet
-        self._ask_members(now)
-        workers = tuple(
-            HostedWorker(
-                number,
-                place.restarts,
-                serving=whole or f"{WORKER_CLIENT_PREFIX}{place.name}" in self._members,
-                ending=place.ending,
-                waits=place.waits,
-            )
-            for number, place in sorted(self._places.items())
-            if place.running
-        )
-        resting = frozenset(n for n, place in self._places.items() if not place.running and place.due > now)
-        if whole:
+    def _gather_facts(self, record: FleetRecord, places: WorkerPlaces) -> FleetFacts:
+        places.ask_members(self._admin, self.topology)
+        workers, resting = places.list_workers(), places.list_resting()
+        if places.host.hosts_whole_fleet:
             return FleetFacts(min(record.wanted, 1), 0, workers, resting)
         rolling = any(each.restarts < record.restarts for each in workers)
         if not rolling:
             self._restart.reset()
-        served = rolling and self._restart.are_all_served(self._desired.flows, self._list_client_ids())
-        return FleetFacts(record.wanted, record.restarts, workers, resting, served, self._host.surge)
+        served = rolling and self._restart.are_all_served(self._desired.flows, places.list_client_ids())
+        return FleetFacts(record.wanted, record.restarts, workers, resting, served, places.host.surge)
 
-    def _ask_members(self, now: float) -> None:
-        assert self._host is not None
-        if self._host.hosts_whole_fleet or now < self._members_due:
-            return
-        try:
-            members = read_fleet_members(self._admin, self.topology)
-        except ClusterError:  # nobody could tell who is missing
-            for each in self._places.values():
-                each.missing_since = None
-            raise
-        if members is None:
-            self._members, self._members_due = frozenset(), now + _MEMBERS_SOON_S
-            return
-        self._members = frozenset(members)
-        for each in self._places.values():
-            missing = each.running and each.name != "" and f"{WORKER_CLIENT_PREFIX}{each.name}" not in self._members
-            each.missing_since = (each.missing_since or now) if missing else None
-        names = self._list_client_ids()
-        self._members_due = now + (_MEMBERS_S if names <= self._members else _MEMBERS_SOON_S)
-
-    def _list_client_ids(self) -> set[str]:
-        """Of the workers that run. One that has just begun has no name yet, and so none that anybody finds."""
-        running = (each for each in self._places.values() if each.running and not each.waits)
-        return {f"{WORKER_CLIENT_PREFIX}{each.name}" for each in running}
-
-    def _start(self, number: int, restarts: int) -> None:
-        assert self._host is not None
-        assert self.epoch is not None
-        before = self._places.get(number)
-        quick_deaths = 0 if before is None else before.quick_deaths
-        self._host.start(number, self.epoch)
-        self._places[number] = _Place(restarts, time.monotonic(), quick_deaths=quick_deaths)
-        self._members_due = 0.0
-        log.info("worker started", extra={"place": number, "epoch": self.epoch})
-
-    def _end(self, number: int) -> None:
-        assert self._host is not None
-        place = self._places[number]
-        place.ending, place.told = True, time.monotonic()
-        self._host.end(number)
-        log.info("worker told to end", extra={"place": number})
-
-    def _end_stuck(self) -> None:
-        """Those that do not end as they were told are killed; those that do not work are told to end."""
-        assert self._host is not None
-        now = time.monotonic()
-        for number, place in self._places.items():
-            if not place.running:
-                continue
-            if place.ending and now - place.told > _END_AT_LATEST_S:
-                place.told = now
-                self._trouble = f"worker {number} did not end within {_END_AT_LATEST_S:.0f} s; it is killed"
-                self.say(self._trouble)
-                self._host.kill(number)
-            elif not place.ending and place.missing_since is not None and now - place.missing_since > _MISSING_S:
-                self._trouble = f"worker {number} was no member of the group for {_MISSING_S:.0f} s; it is replaced"
-                self.say(self._trouble)
-                self._end(number)
-
-    def _end_all(self) -> None:
-        for number, place in self._places.items():
-            if place.running and not place.ending:
-                self._end(number)
-
-    def _list_running(self) -> list[int]:
-        return [number for number, place in self._places.items() if place.running]
-
-    def _report(self, record: FleetRecord, facts: FleetFacts) -> None:
+    def _report(self, record: FleetRecord, facts: FleetFacts, places: WorkerPlaces) -> None:
         """Write down what has changed of what others should know."""
-        assert self._host is not None
-        known, now = self._supervisor, time.monotonic()
-        if known is None or known.epoch != self.epoch or now - self._noted < _NOTE_S:
+        known = self._supervisor
+        if known is None or known.epoch != self.epoch or time.monotonic() - self._noted < _NOTE_S:
             return
-        if self._host.hosts_whole_fleet:  # it writes the rest
+        if places.host.hosts_whole_fleet:  # it writes the rest
             if self._trouble and self._trouble != known.note:
                 self._write(replace(known, note=self._trouble))
                 self._trouble = ""
@@ -448,26 +307,27 @@ class FleetSupervisor:
         settled = is_at_size(facts)
         if settled:
             self._trouble = ""
-        ready = known.ready or settled or self._is_late_ready(facts, now - self._claimed, bridged=known.bridged)
+        ready = known.ready or settled or self._is_late_ready(facts, places, bridged=known.bridged)
         restarted = known.restarted if any(w.restarts < record.restarts for w in facts.workers) else record.restarts
         fresh = sum(each.restarts >= record.restarts and each.serving for each in facts.workers)
         going_on = f"restarting: {fresh} of {record.wanted} workers are new" if restarted < record.restarts else ""
         awaited = self._restart.describe_awaited()
         if going_on and awaited:
             going_on += f"; waiting until {awaited} is served"
-        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or self._host.note)
+        wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or places.host.note)
         if wanted != known:
             self._write(wanted)
 
-    def _is_late_ready(self, facts: FleetFacts, waited_s: float, *, bridged: bool) -> bool:
+    def _is_late_ready(self, facts: FleetFacts, places: WorkerPlaces, *, bridged: bool) -> bool:
         """Whether workers of earlier epochs end although ours are not at their number: not before some of ours serve,
         or before nothing but a free core is missing, which those before us may have (a full Spark cluster). Those that
         bridge a driver's death have no core."""
-        idle = [self._places[each.place] for each in facts.workers if not each.serving]
-        no_core = not facts.surge and not self._trouble and all(each.running for each in self._places.values())
-        if not bridged and no_core and idle and all(each.name == "" for each in idle):
-            return waited_s > _NO_CORE_S
-        return waited_s > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
+        waited = time.monotonic() - self._claimed
+        idle = [each.place for each in facts.workers if not each.serving]
+        no_core = not facts.surge and not self._trouble and bool(idle) and places.is_only_room_missing(idle)
+        if no_core and not bridged:
+            return waited > _NO_CORE_S
+        return waited > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
 
     def _write(self, record: SupervisorRecord) -> None:
         self._noted = time.monotonic()

@@ -17,7 +17,7 @@ from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
-from replicator.worker import fleet_supervisor, rolling_restart
+from replicator.worker import fleet_supervisor, rolling_restart, worker_places
 from replicator.worker.fleet_supervisor import FleetSupervisor
 from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
 
@@ -119,8 +119,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
     for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
         monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
-    for name in ("_PACE_S", "_NOTE_S", "_MEMBERS_S", "_MEMBERS_SOON_S"):
+    for name in ("_PACE_S", "_NOTE_S"):
         monkeypatch.setattr(fleet_supervisor, name, 0.0)
+    for name in ("_MEMBERS_S", "_MEMBERS_SOON_S"):
+        monkeypatch.setattr(worker_places, name, 0.0)
     for name in ("_AWAITED_S", "_SETTLED_S", "_SERVED_S"):
         monkeypatch.setattr(rolling_restart, name, 0.0)
 
@@ -136,10 +138,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         return {slot: names[slot % len(names)] for slot in range(SLOT_COUNT)} if names else {}
 
     monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
-    monkeypatch.setattr(fleet_supervisor, "read_fleet_members", lambda *_: found.members())
+    monkeypatch.setattr(worker_places, "read_fleet_members", lambda *_: found.members())
     monkeypatch.setattr(rolling_restart, "read_slot_owners", owners)
     monkeypatch.setattr(rolling_restart, "read_partition_statuses", lambda _settings: found.report())
-    monkeypatch.setattr(fleet_supervisor, "compute_restart_pause", lambda _deaths: 0.0)
+    monkeypatch.setattr(worker_places, "compute_restart_pause", lambda _deaths: 0.0)
     return found
 
 
@@ -356,7 +358,7 @@ def test_workers_before_us_end_where_ours_wait_for_nothing_but_their_cores(
 def test_a_worker_that_does_not_end_is_killed_and_one_that_does_not_work_is_replaced(
     world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_supervisor, "_END_AT_LATEST_S", -1.0)
+    monkeypatch.setattr(worker_places, "_END_AT_LATEST_S", -1.0)
     steps(supervisor)
     host = world.hosts["process"]
     host.deaf = {0}
@@ -365,7 +367,7 @@ def test_a_worker_that_does_not_end_is_killed_and_one_that_does_not_work_is_repl
     assert host.deaf == set()
     assert world.supervisors[SUPERVISOR].restarted == 1
     assert any("did not end within" in each for each in world.said)
-    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    monkeypatch.setattr(worker_places, "_MISSING_S", -1.0)
     lost = world.names()[0]
     world.lost = {lost}
     steps(supervisor)
@@ -493,7 +495,7 @@ def test_a_place_that_waits_for_room_is_no_worker_that_is_missing_and_holds_no_r
     steps(supervisor)
     host = world.hosts["process"]
     host.waiting, host.surge = {1}, False  # it had to give its core back
-    monkeypatch.setattr(fleet_supervisor, "_MISSING_S", -1.0)
+    monkeypatch.setattr(worker_places, "_MISSING_S", -1.0)
     before = set(host.running.values())
     steps(supervisor)
     assert set(host.running.values()) == before

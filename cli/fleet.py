@@ -121,6 +121,7 @@ def supervise_fleet(
     supervisor has its own ready.
     """
     from cli.worker import parse_metrics_address
+    from replicator.worker.fleet_lease import FleetLease
     from replicator.worker.fleet_supervisor import FleetSupervisor
     from replicator.worker.log_format import configure_logging
 
@@ -138,14 +139,8 @@ def supervise_fleet(
     def make_host(engine: Literal["spark", "process"]) -> WorkerHost:
         return _make_host(engine, path, target, where, form)
 
-    supervisor = FleetSupervisor(
-        build_settings_lookup(plan)(target),
-        plan.topology,
-        f"{socket.gethostname()}-{os.getpid()}",
-        make_host,
-        say=lambda text: click.echo(text, err=True),
-    )
-    supervisor.run(ended, left)
+    lease = FleetLease(build_settings_lookup(plan)(target), plan.topology, f"{socket.gethostname()}-{os.getpid()}")
+    FleetSupervisor(lease, make_host, say=lambda text: click.echo(text, err=True)).run(ended, left)
     return 0
 
 

@@ -35,6 +35,7 @@ from clusters.admin import Admin
 from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.errors import ReplicatorError
+from replicator.worker.fleet_lease import FleetLease
 from replicator.worker.fleet_supervisor import FleetSupervisor
 from replicator.worker.worker_processes import ProcessHost
 from spark.cluster_cores import (
@@ -284,16 +285,11 @@ def _host_fixed(host: SparkJobHost, workers: int) -> list[str]:
 
 def _follow_record(plan: Plan, target: str, host: SparkJobHost, epoch: int, stopping: threading.Event) -> None:
     """As many workers as the fleet's record says, until told to stop or until another epoch has taken over."""
-    supervisor = FleetSupervisor(
-        resolve_connection_settings(plan.cluster(target)),
-        plan.topology,
-        f"{socket.gethostname()}-{os.getpid()}",
-        lambda _engine: host,
-        epoch=epoch,
-        say=write_error_line,
-    )
+    holder = f"{socket.gethostname()}-{os.getpid()}"
+    lease = FleetLease(resolve_connection_settings(plan.cluster(target)), plan.topology, holder, epoch=epoch)
+    supervisor = FleetSupervisor(lease, lambda _engine: host, say=write_error_line)
     try:
-        while not stopping.is_set() and not (supervisor.is_superseded and supervisor.is_empty):
+        while not stopping.is_set() and not (lease.is_superseded and supervisor.is_empty):
             try:
                 supervisor.step()
             except ClusterError as error:

@@ -1,9 +1,8 @@
 """The supervisor of a fleet: one process that sees to it that the fleet is as its record says.
 
-Whoever holds the fleet's lease acts; others stand by. The lease is a place in a consumer group on the target cluster
-(`replicator.worker.membership`), so it needs no clock, pid, file or folder. Each holder of the lease begins an epoch,
-which it writes down; workers of an earlier epoch go on until those of the later one are ready, and then end by
-themselves. So a supervisor that dies, hangs or loses its way interrupts no copying, and leaves no second fleet behind.
+Whoever holds the fleet's lease (`replicator.worker.fleet_lease`) acts; others stand by. Workers of an earlier epoch go
+on until those of the later one are ready, and then end by themselves. So a supervisor that dies, hangs or loses its way
+interrupts no copying, and leaves no second fleet behind.
 """
 
 from __future__ import annotations
@@ -11,88 +10,44 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from clusters.admin import Admin
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from clusters.errors import ClusterError
-from clusters.fleet import (
-    FleetRecord,
-    SupervisorRecord,
-    build_fleet_key,
-    build_lease_group_id,
-    build_supervisor_key,
-    write_supervisor,
-)
-from clusters.settings import ConnectionSettings
-from replicator.worker.desired_state import DesiredState
+from clusters.fleet import FleetRecord, SupervisorRecord
 from replicator.worker.fleet_decisions import FleetFacts, StartWorker, decide_fleet_actions, is_at_size
-from replicator.worker.membership import Membership
+from replicator.worker.fleet_lease import FleetLease
 from replicator.worker.rolling_restart import RollingRestart
 from replicator.worker.worker_host import WorkerHost
 from replicator.worker.worker_places import EndedWorker, WorkerPlaces
 
-_PACE_S: Final = 0.2
 _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have
 _MOST_BRIDGING: Final = 2  # workers beside a supervisor: it may be a small machine, and they copy everything
-_NOTE_S: Final = 2.0  # how often the record of the supervisor may change
 _END_S: Final = 40.0  # for all workers to hand over and end
 
 
 @dataclass(slots=True)
 class FleetSupervisor:
-    """`step` is one round. holder names this process. epoch: given where somebody else holds the lease for us."""
+    """`step` is one round. Joins the lease when it is made, and gives it up with `close`."""
 
-    target: ConnectionSettings
-    topology: str
-    holder: str
+    lease: FleetLease
     make_host: Callable[[Literal["spark", "process"]], WorkerHost]
-    epoch: int | None = None  # None until its record is written
     say: Callable[[str], None] = lambda _text: None
-    _lease: Membership | None = None
-    _claimed: float = 0.0
     _places: WorkerPlaces | None = None
     _bridge: WorkerPlaces | None = None  # workers that copy while the program that hosts the fleet is started again
     _bridged: bool = False  # whether they are to be there
-    _renews: bool = False  # whether what starts next gets an epoch of its own, which ends the workers before it
-    _noted: float = 0.0
     _note: str = ""
     _trouble: str = ""
-    _desired: DesiredState = field(init=False)
     _admin: Admin = field(init=False)
-    _writer: ControlWriter = field(init=False)
     _restart: RollingRestart = field(init=False)
 
     def __post_init__(self) -> None:
-        self._desired = DesiredState(self.target)
-        self._admin = Admin(self.target)
+        self._admin = Admin(self.lease.target)
         self._admin.check_identity()
-        self._restart = RollingRestart(self.target, self.topology, self._admin)
-        self._writer = ControlWriter(self.target, client_id=f"watershed-supervisor-{self.holder}")
-        self._claimed = time.monotonic()
-        self._desired.catch_up()
-        if self.epoch is None:
-            group = build_lease_group_id(self.topology, self.target.alias)
-            client = f"watershed-supervisor-{self.holder}"
-            self._lease = Membership(self.target, group, client, lambda _lost: None, topic=FLOWS_TOPIC)
-
-    @property
-    def record(self) -> FleetRecord | None:
-        """What the fleet should be; None before it was applied."""
-        return self._desired.fleets.get(build_fleet_key(self.topology, self.target.alias))
-
-    @property
-    def _supervisor(self) -> SupervisorRecord | None:
-        return self._desired.supervisors.get(build_supervisor_key(self.topology, self.target.alias))
-
-    @property
-    def is_superseded(self) -> bool:
-        """Whether a later epoch has begun, by another process."""
-        known = self._supervisor
-        return self.epoch is not None and known is not None and known.epoch > self.epoch
+        self._restart = RollingRestart(self.lease.target, self.lease.topology, self._admin)
+        self.lease.join()
 
     @property
     def is_empty(self) -> bool:
@@ -117,13 +72,13 @@ class FleetSupervisor:
 
     def step(self) -> None:
         """One round: lease, desired state, workers that ended, and what is to be done."""
-        self._follow()
+        self.lease.follow()
         self._observe()
         if not self._may_act():
             return
-        record = self.record
+        record = self.lease.fleet
         if record is None:
-            fleet = f"{self.topology} has no fleet into {self.target.alias} yet"
+            fleet = f"{self.lease.topology} has no fleet into {self.lease.target.alias} yet"
             self._complain(f"waiting for `topology apply`: {fleet}")
             return
         self._keep_bridge(record)
@@ -150,76 +105,34 @@ class FleetSupervisor:
             each.end_all()
         deadline = time.monotonic() + _END_S
         while any(each.list_running() for each in hosted) and time.monotonic() < deadline:
-            if self._lease is not None:
-                self._lease.poll(_PACE_S)
-            else:
-                time.sleep(_PACE_S)
+            self.lease.keep()
             self._observe()
 
     def close(self) -> None:
         """Give the lease up, which another one may have at once."""
-        if self._lease is not None:
-            self._lease.close()
-        with suppress(ClusterError):
-            self._writer.flush(2)
-        self._desired.close()
+        self.lease.close()
         self._admin.close()
 
-    def _follow(self) -> None:
-        if self._lease is not None:
-            self._lease.poll(_PACE_S)
-        else:
-            time.sleep(_PACE_S)
-        if self._desired.there:
-            self._desired.follow(0)
-        else:
-            self._desired.catch_up()
-
     def _may_act(self) -> bool:
-        """Whether the lease is ours; begins an epoch when it has become ours."""
-        known = self._supervisor
-        if self._lease is None:
-            return known is None or known.epoch == self.epoch
-        if not self._lease.slots:
+        """Whether the lease is ours; begins an epoch when it has become ours. Raises ClusterError."""
+        if not self.lease.is_held:
             return False
-        if known is not None and self._is_ours(known) and not self._renews:
-            if known.key in self._desired.overtaken:  # a supervisor before us woke up: only ours is to be found there
-                self._write(known)
+        if self.lease.has_epoch():
             return True
-        self._desired.catch_up()
-        known = self._supervisor
-        return (known is not None and self._is_ours(known) and not self._renews) or self._begin_epoch(known)
-
-    def _begin_epoch(self, known: SupervisorRecord | None) -> bool:
-        """Write down that we supervise from now on; False where that has to wait. known: the newest record.
-
-        An epoch begins when its record is acknowledged and read again, and not before: workers of an epoch that stands
-        in no record would never be ready. Raises ClusterError where it cannot be written.
-        """
-        epoch = self.epoch
-        if epoch is None or (known is not None and known.epoch >= epoch):
-            if self._places is not None and not self.is_empty:
-                self._places.end_all()  # somebody else has held the lease: what we started is of an earlier epoch
-                return False
-            epoch = 1 if known is None else known.epoch + 1
-        restarted = 0 if known is None else known.restarted
-        record = SupervisorRecord(self.topology, self.target.alias, epoch, self.holder, restarted=restarted)
-        bridged = self._is_bridge_due(known)
-        self._write(replace(record, bridged=bridged))
-        self._desired.catch_up()
-        written = self._supervisor
-        if written is None or (written.epoch, written.holder) != (epoch, self.holder):
+        if self.lease.is_epoch_taken and self._places is not None and not self.is_empty:
+            self._places.end_all()  # somebody else has held the lease: what we started is of an earlier epoch
             return False
-        self.epoch, self._claimed, self._renews, self._bridged = epoch, time.monotonic(), False, bridged
-        self.say(f"supervising the fleet of {self.topology} into {self.target.alias}, epoch {epoch}")
+        bridged = self._is_bridge_due(self.lease.record)
+        if not self.lease.begin_epoch(bridged=bridged):
+            return False
+        self._bridged = bridged
+        fleet = f"the fleet of {self.lease.topology} into {self.lease.target.alias}"
+        self.say(f"supervising {fleet}, epoch {self.lease.epoch}")
         return True
 
-    def _is_ours(self, record: SupervisorRecord) -> bool:
-        return record.epoch == self.epoch and record.holder == self.holder
-
     def _require_epoch(self) -> int:
-        assert self.epoch is not None  # nothing is started before
-        return self.epoch
+        assert self.lease.epoch is not None  # nothing is started before
+        return self.lease.epoch
 
     def _choose_places(self, record: FleetRecord) -> WorkerPlaces | None:
         """Those on the host of the record's engine; None while another engine's workers end."""
@@ -253,9 +166,9 @@ class FleetSupervisor:
     def _begin_bridge(self) -> None:
         """The program that hosts the fleet has died, and its workers with it. Until it has others, which takes Spark
         some time, processes beside us copy. What starts next has a new epoch: when its workers are ready, ours end."""
-        self._renews = True
-        known = self._supervisor
-        if known is not None and known.ready and self._is_ours(known):
+        self.lease.renew()
+        known = self.lease.record
+        if known is not None and known.ready and self.lease.is_ours(known):
             self._bridged = True
 
     def _is_bridge_due(self, known: SupervisorRecord | None) -> bool:
@@ -263,11 +176,11 @@ class FleetSupervisor:
         that supervisor ended before the next driver had its workers."""
         if known is None:
             return False
-        return (known.bridged and not known.ready) or (self._bridged and self._is_ours(known))
+        return (known.bridged and not known.ready) or (self._bridged and self.lease.is_ours(known))
 
     def _keep_bridge(self, record: FleetRecord) -> None:
         """Start those that copy meanwhile, and start them again when they die, also after several drivers."""
-        known, epoch = self._supervisor, self._require_epoch()
+        known, epoch = self.lease.record, self._require_epoch()
         if not self._bridged:
             return
         if known is not None and known.epoch == epoch and known.ready:  # they see that, too, and end
@@ -284,24 +197,24 @@ class FleetSupervisor:
             self.say(f"{len(self._bridge.list_running())} workers run here until the fleet is back")
 
     def _gather_facts(self, record: FleetRecord, places: WorkerPlaces) -> FleetFacts:
-        places.ask_members(self._admin, self.topology)
+        places.ask_members(self._admin, self.lease.topology)
         workers, resting = places.list_workers(), places.list_resting()
         if places.host.hosts_whole_fleet:
             return FleetFacts(min(record.wanted, 1), 0, workers, resting)
         rolling = any(each.restarts < record.restarts for each in workers)
         if not rolling:
             self._restart.reset()
-        served = rolling and self._restart.are_all_served(self._desired.flows, places.list_client_ids())
+        served = rolling and self._restart.are_all_served(self.lease.flows, places.list_client_ids())
         return FleetFacts(record.wanted, record.restarts, workers, resting, served, places.host.surge)
 
     def _report(self, record: FleetRecord, facts: FleetFacts, places: WorkerPlaces) -> None:
         """Write down what has changed of what others should know."""
-        known = self._supervisor
-        if known is None or known.epoch != self.epoch or time.monotonic() - self._noted < _NOTE_S:
+        known = self.lease.record
+        if known is None or known.epoch != self.lease.epoch or not self.lease.can_change:
             return
         if places.host.hosts_whole_fleet:  # it writes the rest
             if self._trouble and self._trouble != known.note:
-                self._write(replace(known, note=self._trouble))
+                self.lease.write(replace(known, note=self._trouble))
                 self._trouble = ""
             return
         settled = is_at_size(facts)
@@ -316,22 +229,18 @@ class FleetSupervisor:
             going_on += f"; waiting until {awaited} is served"
         wanted = replace(known, ready=ready, restarted=restarted, note=self._trouble or going_on or places.host.note)
         if wanted != known:
-            self._write(wanted)
+            self.lease.write(wanted)
 
     def _is_late_ready(self, facts: FleetFacts, places: WorkerPlaces, *, bridged: bool) -> bool:
         """Whether workers of earlier epochs end although ours are not at their number: not before some of ours serve,
         or before nothing but a free core is missing, which those before us may have (a full Spark cluster). Those that
         bridge a driver's death have no core."""
-        waited = time.monotonic() - self._claimed
+        waited = time.monotonic() - self.lease.since
         idle = [each.place for each in facts.workers if not each.serving]
         no_core = not facts.surge and not self._trouble and bool(idle) and places.is_only_room_missing(idle)
         if no_core and not bridged:
             return waited > _NO_CORE_S
         return waited > _READY_AT_LATEST_S and any(each.serving and not each.ending for each in facts.workers)
-
-    def _write(self, record: SupervisorRecord) -> None:
-        self._noted = time.monotonic()
-        write_supervisor(self._writer, replace(record, at_ms=time.time_ns() // 1_000_000))
 
     def _complain(self, text: str) -> None:
         if text != self._note:

@@ -17,10 +17,12 @@ from clusters.errors import ClusterError, Unreachable
 from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
 from clusters.partition_status_records import PartitionStatus
 from clusters.settings import ConnectionSettings
-from replicator.worker import fleet_supervisor, rolling_restart, worker_places
+from replicator.worker import fleet_lease, fleet_supervisor, rolling_restart, worker_places
+from replicator.worker.fleet_lease import FleetLease
 from replicator.worker.fleet_supervisor import FleetSupervisor
 from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
 
+SETTINGS = ConnectionSettings("b", ("b:1",))
 FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "b")
 
 
@@ -117,14 +119,19 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     found = World({FLEET: FleetRecord("shop", "b", "running", "sha256:0", workers=2)})
-    for name in ("DesiredState", "Admin", "ControlWriter", "Membership"):
-        monkeypatch.setattr(fleet_supervisor, name, lambda *_args, **_more: found)
-    for name in ("_PACE_S", "_NOTE_S"):
-        monkeypatch.setattr(fleet_supervisor, name, 0.0)
-    for name in ("_MEMBERS_S", "_MEMBERS_SOON_S"):
-        monkeypatch.setattr(worker_places, name, 0.0)
-    for name in ("_AWAITED_S", "_SETTLED_S", "_SERVED_S"):
-        monkeypatch.setattr(rolling_restart, name, 0.0)
+    monkeypatch.setattr(fleet_supervisor, "Admin", lambda *_args, **_more: found)
+    for name in ("DesiredState", "ControlWriter", "Membership"):
+        monkeypatch.setattr(fleet_lease, name, lambda *_args, **_more: found)
+    for module, name in (
+        (fleet_lease, "_PACE_S"),
+        (fleet_lease, "_NOTE_S"),
+        (rolling_restart, "_AWAITED_S"),
+        (rolling_restart, "_SETTLED_S"),
+        (rolling_restart, "_SERVED_S"),
+        (worker_places, "_MEMBERS_S"),
+        (worker_places, "_MEMBERS_SOON_S"),
+    ):
+        monkeypatch.setattr(module, name, 0.0)
 
     def write(_writer: Any, record: SupervisorRecord) -> int:
         if found.unwritable is not None:
@@ -137,7 +144,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         names = [f"{WORKER_CLIENT_PREFIX}{name}" for name in found.names()]
         return {slot: names[slot % len(names)] for slot in range(SLOT_COUNT)} if names else {}
 
-    monkeypatch.setattr(fleet_supervisor, "write_supervisor", write)
+    monkeypatch.setattr(fleet_lease, "write_supervisor", write)
     monkeypatch.setattr(worker_places, "read_fleet_members", lambda *_: found.members())
     monkeypatch.setattr(rolling_restart, "read_slot_owners", owners)
     monkeypatch.setattr(rolling_restart, "read_partition_statuses", lambda _settings: found.report())
@@ -147,7 +154,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 @pytest.fixture
 def supervisor(world: World) -> FleetSupervisor:
-    return FleetSupervisor(ConnectionSettings("b", ("b:1",)), "shop", "us", world.make, say=world.said.append)
+    return FleetSupervisor(FleetLease(SETTINGS, "shop", "us"), world.make, say=world.said.append)
 
 
 def steps(supervisor: FleetSupervisor, count: int = 12) -> None:
@@ -293,11 +300,11 @@ def test_an_epoch_begins_when_its_record_is_written_and_not_before(world: World,
     for _ in range(3):
         with pytest.raises(Unreachable):
             supervisor.step()
-    assert supervisor.epoch is None
+    assert supervisor.lease.epoch is None
     assert world.names() == []
     world.unwritable = None
     steps(supervisor)
-    assert world.supervisors[SUPERVISOR].epoch == supervisor.epoch == 1
+    assert world.supervisors[SUPERVISOR].epoch == supervisor.lease.epoch == 1
     assert world.names() == ["w0.1", "w1.1"]
 
 
@@ -315,7 +322,7 @@ def test_who_was_faster_keeps_the_epoch(world: World, supervisor: FleetSuperviso
     other = SupervisorRecord("shop", "b", 1, "another")
     world.catch_up = lambda: world.supervisors.update({SUPERVISOR: other})  # type: ignore[method-assign]
     supervisor.step()
-    assert supervisor.epoch is None
+    assert supervisor.lease.epoch is None
     assert world.names() == []
 
 
@@ -401,11 +408,11 @@ def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_
     world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=3)
     driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
     steps(supervisor)
-    assert (len(driver.running), supervisor.epoch) == (1, 1)
+    assert (len(driver.running), supervisor.lease.epoch) == (1, 1)
     driver.fail(0)  # before it had any worker: nothing was copied that now stands
     steps(supervisor)
     assert "process" not in world.hosts
-    assert supervisor.epoch == 2
+    assert supervisor.lease.epoch == 2
     world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)  # its driver writes that
     driver.fail(0)
     steps(supervisor)
@@ -415,7 +422,7 @@ def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_
     assert not world.supervisors[SUPERVISOR].ready
     driver.fail(0)  # once more: those that copy go on
     steps(supervisor)
-    assert (set(bridge.running.values()), supervisor.epoch) == ({"w2.2", "w3.2"}, 4)
+    assert (set(bridge.running.values()), supervisor.lease.epoch) == ({"w2.2", "w3.2"}, 4)
     bridge.fail(1)  # one of them dies
     steps(supervisor)
     assert set(bridge.running.values()) == {"w2.2", "w6.3"}
@@ -476,7 +483,7 @@ def test_the_bridge_stays_until_a_worker_on_spark_serves(world: World, monkeypat
     world.supervisors[SUPERVISOR] = SupervisorRecord("shop", "b", 3, "another", bridged=True)
     host = world.make("process")
     host.idle, host.surge = True, False
-    inside = FleetSupervisor(ConnectionSettings("b", ("b:1",)), "shop", "driver", world.make, epoch=3)
+    inside = FleetSupervisor(FleetLease(SETTINGS, "shop", "driver", epoch=3), world.make)
     steps(inside)
     assert not world.supervisors[SUPERVISOR].ready
     monkeypatch.setattr(fleet_supervisor, "_READY_AT_LATEST_S", -1.0)

@@ -14,6 +14,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> list[float
     clock = SimpleNamespace(
         monotonic=lambda: now[0],
         time=lambda: now[0],
+        time_ns=lambda: round(now[0] * 1e9),
         sleep=lambda seconds: now.__setitem__(0, now[0] + seconds),
     )
     for module in modules:

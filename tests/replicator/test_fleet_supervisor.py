@@ -441,6 +441,25 @@ def test_while_a_driver_is_started_again_processes_copy_and_the_next_epoch_ends_
     assert not driver.running
 
 
+def test_a_worker_of_the_bridge_that_ends_well_rests_before_the_next_one_begins(
+    world: World, supervisor: FleetSupervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have seen before its supervisor that the fleet is back."""
+    monkeypatch.setattr(worker_places, "compute_restart_pause", lambda _deaths: 60.0)
+    world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=1)
+    driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)
+    steps(supervisor)
+    world.supervisors[SUPERVISOR] = replace(world.supervisors[SUPERVISOR], ready=True)
+    driver.fail(0)
+    steps(supervisor)
+    bridge = world.hosts["process"]
+    assert len(bridge.running) == 1
+    bridge.end(0)
+    steps(supervisor)
+    assert bridge.running == {}
+    assert sum("run here until" in each for each in world.said) == 1
+
+
 def test_the_end_takes_those_along_that_stand_in_for_a_driver(world: World, supervisor: FleetSupervisor) -> None:
     world.fleets[FLEET] = replace(world.fleets[FLEET], engine="spark", workers=1)
     driver = world.hosts["spark"] = Host(world, "spark", hosts_whole_fleet=True)

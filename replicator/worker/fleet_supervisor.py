@@ -85,9 +85,10 @@ class FleetSupervisor:
         places = self._choose_places(record)
         if places is None:
             return
-        for trouble in places.end_stuck():
+        for number, trouble in places.find_stuck().items():
             self._trouble = trouble
             self.say(trouble)
+            places.end_stuck(number)
         facts = self._gather_facts(record, places)
         for action in decide_fleet_actions(facts):
             if isinstance(action, StartWorker):

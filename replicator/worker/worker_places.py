@@ -87,20 +87,26 @@ class WorkerPlaces:
             if number >= kept and place.running and not place.ending:
                 self.end(number)
 
-    def end_stuck(self) -> list[str]:
-        """Kill those that do not end as they were told, and end those that do not work; what is wrong, for people."""
-        now, found = time.monotonic(), []
+    def find_stuck(self) -> dict[int, str]:
+        """The places of those that do not end as they were told, or do not work; what is wrong, for people."""
+        now, found = time.monotonic(), {}
         for number, place in self._places.items():
             if not place.running:
                 continue
             if place.ending and now - place.told > _END_AT_LATEST_S:
-                place.told = now
-                found.append(f"worker {number} did not end within {_END_AT_LATEST_S:.0f} s; it is killed")
-                self.host.kill(number)
+                found[number] = f"worker {number} did not end within {_END_AT_LATEST_S:.0f} s; it is killed"
             elif not place.ending and place.missing_since is not None and now - place.missing_since > _MISSING_S:
-                found.append(f"worker {number} was no member of the group for {_MISSING_S:.0f} s; it is replaced")
-                self.end(number)
+                found[number] = f"worker {number} was no member of the group for {_MISSING_S:.0f} s; it is replaced"
         return found
+
+    def end_stuck(self, number: int) -> None:
+        """Kill the worker at a place if it was told to end; tell it to otherwise."""
+        place = self._places[number]
+        if not place.ending:
+            self.end(number)
+            return
+        place.told = time.monotonic()
+        self.host.kill(number)
 
     def observe(self) -> list[EndedWorker]:
         """Take note of names and ends; who has ended since, each once. Their places rest until they may be started

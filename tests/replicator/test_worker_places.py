@@ -64,6 +64,12 @@ class Scene:
         self.host.seen = {int(place[1:]): WorkerObservation(name) for place, name in names.items()}
         self.places.observe()
 
+    def end_stuck(self) -> list[str]:
+        found = self.places.find_stuck()
+        for place in found:
+            self.places.end_stuck(place)
+        return list(found.values())
+
     def fail(self, place: int) -> float:
         self.host.seen = {place: WorkerObservation(ended="by SIGKILL", failed=True)}
         [ended] = self.places.observe()
@@ -120,10 +126,10 @@ def test_a_worker_that_does_not_end_is_killed_once_in_a_while(scene: Scene) -> N
     scene.places.start(0, 0, 1)
     scene.places.end(0)
     scene.clock[0] += 60.0
-    assert scene.places.end_stuck() == []
+    assert scene.end_stuck() == []
     scene.clock[0] += 1.0
-    assert scene.places.end_stuck() == ["worker 0 did not end within 60 s; it is killed"]
-    assert scene.places.end_stuck() == []
+    assert scene.end_stuck() == ["worker 0 did not end within 60 s; it is killed"]
+    assert scene.end_stuck() == []
     assert scene.host.told[-1] == ("kill", 0)
 
 
@@ -141,10 +147,10 @@ def test_a_worker_is_replaced_that_the_group_has_missed_for_long_whenever_it_was
     scene.ask()  # from now on it is missing: before, nobody could tell
     scene.clock[0] += 119.0
     scene.ask()
-    assert scene.places.end_stuck() == []
+    assert scene.end_stuck() == []
     scene.clock[0] += 2.0
     scene.ask()
-    assert scene.places.end_stuck() == ["worker 1 was no member of the group for 120 s; it is replaced"]
+    assert scene.end_stuck() == ["worker 1 was no member of the group for 120 s; it is replaced"]
     assert scene.host.told[-1] == ("end", 1)
 
 

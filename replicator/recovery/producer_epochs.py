@@ -10,8 +10,8 @@ front of it. To copy it, one worker claims a new producer epoch in the ledger. I
 An epoch that was exclusive at its end, or that met a hole, is not continued: the next inspection begins another one.
 The target takes the first batch of an epoch wherever its log ends. So no batch of an older epoch may be under way then:
 either every worker that wrote under it has said so (`closed`), or the end of the target's log has not moved for long
-enough. If that is ever violated, the first answer has another offset than expected, and the partition halts
-(`duplicated`). Decision 0017.
+enough. Whoever begins an epoch asks for that end once more (`replicator.recovery.takeover`). If that is ever violated,
+the first answer has another offset than expected, and the partition halts (`duplicated`). Decision 0017.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from clusters.errors import ClusterError, TopicMissing, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings
+from clusters.wire.messages import READ_UNCOMMITTED
 from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
@@ -27,6 +28,7 @@ from replicator.recovery.log_inspection import (
     find_leaderless_partitions,
     find_log_truncations,
     inspect_logs,
+    read_leader_logs,
 )
 from replicator.recovery.operator_decisions import (
     CONTINUING_KINDS,
@@ -121,13 +123,39 @@ def take_over_partitions(
         else takeover.take(key, inspection, parted.get(key), difference)
         for key, inspection in inspected.items()
     }
-    beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
     try:
+        taken |= _find_moved_ends(taken.values(), target)
+        beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
         if beginning:
             taken |= claim_partitions(beginning, target, slots, writer)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     return waiting | taken
+
+
+def _find_moved_ends(
+    taken: Iterable[TakenPartition | Halt | Reinspect], target: ConnectionSettings
+) -> dict[PartitionKey, Reinspect]:
+    """Partitions that would begin a producer epoch of their own at an end of the log that is not its end any more.
+
+    The ledger may say that all who wrote under the older epoch have ended, and was read after the logs: what they wrote
+    in between is not in what was seen. The target would take the first batch of the epoch behind it.
+    """
+    alone = [each for each in taken if isinstance(each, TakenPartition) and each.resume.alone]
+    if not alone:
+        return {}
+    now = read_leader_logs(
+        target, [(each.block.key.target_topic, each.block.key.partition) for each in alone], READ_UNCOMMITTED
+    )
+    moved: dict[PartitionKey, Reinspect] = {}
+    for each in alone:
+        key, end = each.block.key, each.target.end
+        log = now[key.target_topic, key.partition]
+        if isinstance(log, ClusterError):
+            moved[key] = Reinspect(str(log))
+        elif log.end != end:
+            moved[key] = Reinspect(f"the target's log ends at {log.end}, and ended at {end} a moment ago")
+    return moved
 
 
 @dataclass(frozen=True, slots=True)

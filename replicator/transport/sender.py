@@ -30,9 +30,9 @@ _LIVE_REQUESTS_IN_FLIGHT: Final = 1
 # resent.
 _PATIENCE_S: Final = 10.0
 _SLOWEST_BYTES_S: Final = 200_000  # for what is on its way to get there at all
-_PULSE: Final = StallDetector(
-    stall_detector.WORKER_SESSION_MS / 2000
-)  # of this process; half a session goes on while it is frozen
+_SESSION_S: Final = stall_detector.WORKER_SESSION_MS / 1000
+_STALLS: Final = StallDetector(_SESSION_S / 2, _SESSION_S)  # of this process
+_SESSION_IS_OVER: Final = "this worker stood still for longer than its session; the partition may be another's"
 
 
 class Sender(BrokerConnectionThread):
@@ -52,11 +52,11 @@ class Sender(BrokerConnectionThread):
         self._requests: deque[list[tuple[ActiveCopy, OutgoingBatch]]] = deque()
         self._sent_at: deque[float] = deque()  # of each request, monotonic
         self._last_sent = 0.0
-        self._stops = _PULSE.count_stalls()
+        self._stalls = _STALLS.count_stalls()
 
     def start(self) -> None:
         """Start the stall detector of the process, then the thread."""
-        _PULSE.start()
+        _STALLS.start()
         super().start()
 
     def put(self, active: ActiveCopy) -> None:
@@ -91,12 +91,18 @@ class Sender(BrokerConnectionThread):
         return self._last_sent + self._round_trip_s / _REQUESTS_IN_FLIGHT - now
 
     def _note_stalls(self) -> None:
-        """After a stall of the process every copy checks whether the broker may have forgotten its sequence numbers."""
-        stops = _PULSE.count_stalls()
-        if stops != self._stops:
-            for active in self._copies_of(self.kind):
+        """After half a session without a beat every copy checks whether the broker may have forgotten its sequence
+        numbers. After a whole one, the partitions are another's, who may have claimed a producer epoch that the broker
+        has not seen yet: only we can keep our batches out (docs/research/sequence-numbers.md, §4 R5)."""
+        stalls = _STALLS.count_stalls()
+        if stalls == self._stalls:
+            return
+        is_over, self._stalls = stalls[1] != self._stalls[1], stalls
+        for active in self._copies_of(self.kind):
+            if is_over:
+                active.sequenced_copy.halt(_SESSION_IS_OVER)
+            else:
                 active.sequenced_copy.note_stall(int(time.time() * 1000))
-        self._stops = stops
 
     def _wait(self, open_: bool, now: float, pause: float) -> None:
         """Wait for the oldest answer or for something to send. open_: one more request may be sent at `now`, or `pause`

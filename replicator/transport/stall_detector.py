@@ -18,23 +18,25 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class StallDetector:
-    """`stops` has grown since it was last asked: nothing in this process ran for more than `limit_s` in between."""
+    """A count has grown since it was last asked for: nothing in this process ran for more than its limit in between."""
 
-    def __init__(self, limit_s: float, clock: Callable[[], float] = lambda: time.clock_gettime(_CLOCK)) -> None:
-        self._limit_s, self._clock = limit_s, clock
-        self._stops = 0
+    def __init__(self, *limits_s: float, clock: Callable[[], float] = lambda: time.clock_gettime(_CLOCK)) -> None:
+        self._limits_s, self._clock = limits_s, clock
+        self._stalls = tuple(0 for _ in limits_s)
         self._at = clock()
         self._lock = threading.Lock()
         self._beating = False
 
-    def count_stalls(self) -> int:
-        """How often the process stood still so far. Whoever comes first after a stop notices it, for everybody."""
+    def count_stalls(self) -> tuple[int, ...]:
+        """How often the process stood still so far, for longer than each limit. Whoever comes first after a stall
+        notices it, for everybody."""
         with self._lock:
             now = self._clock()
-            if now - self._at > self._limit_s:
-                self._stops += 1
-            self._at = now
-            return self._stops
+            stood_s, self._at = now - self._at, now
+            self._stalls = tuple(
+                count + (stood_s > limit_s) for count, limit_s in zip(self._stalls, self._limits_s, strict=True)
+            )
+            return self._stalls
 
     def start(self) -> None:
         """Beat from now on, as long as the process lives."""

@@ -328,6 +328,10 @@ class Simulation:
             raise WentHalted(decided)
         if isinstance(decided, Reinspect):
             return
+        if decided.alone and self.target.log(TOPIC, 0).end != decided.target_end:
+            return  # `replicator.recovery.takeover` looks again
+        if decided.alone and remembered is not None and not remembered.closed:
+            self._end_owners(worker)
         self.check_position(decided)
         block = LedgerBlock(
             key=KEY,
@@ -379,6 +383,14 @@ class Simulation:
         copy.announce(first)
         ledger.append(first)
         worker.copy, worker.ledger = copy, ledger
+
+    def _end_owners(self, worker: SimulatedWorker) -> None:
+        """The log stood still for longer than the others' sessions last: they have noticed that the partition is not
+        theirs any more (docs/research/sequence-numbers.md, §4 R5)."""
+        for other in self.workers:
+            if other is not worker:
+                other.inspection = None
+                self._cut(other)
 
     def _fetch(self, worker: SimulatedWorker, amount: int) -> None:
         copy, ledger = worker.copy, worker.ledger

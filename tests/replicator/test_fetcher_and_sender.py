@@ -27,12 +27,14 @@ from replicator.ledger.offset_map import OffsetRun
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
 from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
+from replicator.transport import sender as sender_module
 from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
 from replicator.transport.broker_connection import TrafficClass
 from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
 from replicator.transport.rate_limit import RateLimit
 from replicator.transport.sender import Sender
+from replicator.transport.stall_detector import StallDetector
 from tests.replicator.build import commit, data
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
@@ -413,6 +415,27 @@ def test_requests_of_a_long_way_leave_at_even_distances(
         sender._last_sent -= round_trip_s / 5
         sender._round()
         assert wire.requests == 2
+
+
+@pytest.mark.parametrize(("stood_s", "halted"), [(7.0, False), (11.0, True)])
+def test_a_worker_that_stood_still_for_a_whole_session_sends_nothing_more(
+    monkeypatch: pytest.MonkeyPatch, stood_s: float, halted: bool
+) -> None:
+    """The broker would take what is next of its producer epoch, until the first batch of another worker's epoch."""
+    now, wire, active = [0.0], Counted(), active_copy_of()
+    monkeypatch.setattr(sender_module, "_STALLS", StallDetector(5.0, 10.0, clock=lambda: now[0]))
+    sender = Sender("live", CLOUD, NOWHERE, lambda _active: None, lambda _kind: [active])
+    monkeypatch.setattr(sender, "_connected", lambda: wire)
+    monkeypatch.setattr(sender, "_connection", wire)
+    monkeypatch.setattr(sender, "_check_connection", lambda: None)
+    monkeypatch.setattr(sender, "_sleep", lambda _seconds: False)
+    _deliver_or_stop(active, answer(1, data(0)))
+    sender.put(active)
+    now[0] += stood_s
+    with suppress(Awaited):
+        sender._round()
+    assert wire.requests == (0 if halted else 1)
+    assert isinstance(active.copy.trouble, Reinspect) is halted
 
 
 def test_a_latency_is_counted_from_the_arrival_to_an_answer_that_says_stored(monkeypatch: pytest.MonkeyPatch) -> None:

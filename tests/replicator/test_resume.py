@@ -293,6 +293,40 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     assert (taken.resume.position, taken.resume.target_end) == (121, 110)
 
 
+@pytest.mark.parametrize(("end", "alone"), [(110, True), (113, False)])
+def test_an_epoch_of_its_own_begins_only_where_the_log_still_ends(
+    monkeypatch: pytest.MonkeyPatch, end: int, alone: bool
+) -> None:
+    """All who wrote have ended, says the ledger; the last of them wrote three more records after we had looked."""
+    clusters = Clusters()
+    there = LeaderLog(TARGET, BrokerAddress("127.0.0.1", 1), 0, 110)
+
+    def look(keys: Iterable[PartitionKey], *others: Any) -> dict[PartitionKey, tuple[Any, LeaderLog, LeaderLog]]:
+        return {key: (seen, here, there) for key, (seen, here, _) in clusters.look(keys, *others).items()}
+
+    closed = replace(known((0, 0), (100, 111)), needs_epoch=True, closed=True)
+    replaced: dict[str, Callable[..., Any]] = {
+        "read_ledger": lambda *_, **__: Ledger({KEY: (closed, 1)}),
+        "inspect_logs": look,
+        "find_leaderless_partitions": lambda *_: set(),
+        "read_leader_logs": lambda *_: {("orders", 0): replace(there, end=end)},
+        "claim_partitions": lambda claimed, *_: {each.block.key: each for each in claimed},
+    }
+    for name, function in replaced.items():
+        monkeypatch.setattr(takeover, name, function)
+    flow = PlanFlow(KEY.flow, "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
+    [taken] = takeover.take_over_partitions(
+        record, {KEY: 3}, onprem, cloud, DAY, SettledLogEnds(), "w1", writer=None
+    ).values()
+    if alone:
+        assert isinstance(taken, takeover.TakenPartition)
+        assert (taken.resume.alone, taken.resume.target_end) == (True, 110)
+    else:
+        assert taken == Reinspect("the target's log ends at 113, and ended at 110 a moment ago")
+
+
 # -- looking ---------------------------------------------------------------------------------------------------
 
 

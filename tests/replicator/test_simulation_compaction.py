@@ -1,7 +1,7 @@
-"""Workers race over a log that is compacted meanwhile: the copy is exact, or the partition says that it is not.
+"""Workers race over a log that is compacted meanwhile: the copy is exact, and no partition stops.
 
-The only way out that is not exact is `duplicated`: a batch of an older producer epoch that lands between the inspection
-that began a new epoch and that epoch's first batch, although the log stood still before (decision 0017)."""
+Who begins a producer epoch because the log stood still may count on that the others' sessions are over
+(`Simulation._end_owners`); what is left of that in the world is in decision 0017."""
 
 from __future__ import annotations
 
@@ -19,33 +19,28 @@ pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=choose_examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def run(script: bytes, workers: int = 3, *, fencing: bool = True) -> Simulation | None:
-    """None: it said that it is not exact."""
+def run(script: bytes, workers: int = 3, *, fencing: bool = True) -> Simulation:
     simulation = Simulation(workers, compaction=True, fencing=fencing)
-    try:
-        for at in range(0, len(script) - 1, 2):
-            simulation.step(script[at], script[at + 1])
-        simulation.drain()
-    except WentHalted as halt:
-        assert halt.state == "duplicated"  # noqa: PT017 - the other outcome is that nothing is raised
-        return None
+    for at in range(0, len(script) - 1, 2):
+        simulation.step(script[at], script[at + 1])
+    simulation.drain()
     simulation.check_compacted_copy()
     return simulation
 
 
 @SETTINGS
 @given(st.binary(min_size=60, max_size=400))
-def test_whatever_happens_the_copy_is_exact_or_loud(script: bytes) -> None:
+def test_whatever_happens_the_copy_is_exact(script: bytes) -> None:
     run(script)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_long_runs(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "runs"), [(0, 15), (1, 15), *(pytest.param(seed, 40, marks=pytest.mark.soak) for seed in range(30, 40))]
+)
+def test_long_runs(seed: int, runs: int) -> None:
     chance = random.Random(seed)
-    ended = [run(chance.randbytes(1200), workers=chance.choice((1, 2, 2, 3))) for _ in range(15)]
-    exact = [simulation for simulation in ended if simulation is not None]
-    assert len(exact) >= 13
-    assert sum(simulation.compactions for simulation in exact) > 200
+    ended = [run(chance.randbytes(1200), workers=chance.choice((1, 2, 2, 3))) for _ in range(runs)]
+    assert sum(simulation.compactions for simulation in ended) > 13 * runs
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -66,6 +61,8 @@ def test_without_producer_epochs_of_their_own_it_is_silent_corruption() -> None:
     for _ in range(40):
         try:
             run(chance.randbytes(600), fencing=False)
+        except WentHalted:
+            continue  # it says so
         except AssertionError:
             wrong += 1
         except ReplicatorError:

@@ -52,6 +52,11 @@ class InspectionPool:
     schema_ids: SchemaIdTranslations | None = None  # asked first: who waits for a schema takes nothing over
     _under_way: list[tuple[list[PartitionTask], Future[dict[PartitionKey, _Found]]]] = field(default_factory=list)
 
+    @property
+    def is_idle(self) -> bool:
+        """True while none is under way."""
+        return not self._under_way
+
     def start(self, tasks: Iterable[PartitionTask]) -> None:
         """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
         each inspection reads the ledger of its slots. To be called in each round of the worker's loop."""

@@ -60,6 +60,7 @@ from replicator.worker.membership import Membership
 from replicator.worker.metrics_snapshot import MetricsSnapshot
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.placement_leader import PlacementLeader
+from replicator.worker.settled_heap import SettledHeap
 from replicator.worker.topic_discovery import TopicDiscovery
 from topology.delivery_guarantee import AT_LEAST_ONCE
 
@@ -158,6 +159,7 @@ class Worker:
         self._discovery = TopicDiscovery(target, connect, decisions=decisions, find_hold=check.find_hold)
         latencies = FlowLatencies()
         self._senders = SlotSenders(target, self._writer, latencies)
+        self._heap = SettledHeap()
         self._inspections = InspectionPool(
             target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
         )
@@ -395,6 +397,8 @@ class Worker:
                 self._start_copy(task, result)
         self._hand_out_decisions()
         self._inspections.start(waiting)
+        if self._inspections.is_idle:
+            self._heap.settle()
 
     def _start_copy(
         self, task: PartitionTask, taken: TakenPartition | TakenTransactionPartition | TakenRepeatablePartition
@@ -406,6 +410,7 @@ class Worker:
                 self._registry.start_repeatable_copy(task, taken)
             else:
                 self._registry.start_transaction_copy(task, taken)
+            self._heap.note_begun()
         except ClusterError as error:  # a secret of the source is missing meanwhile, say
             self._halt(task, str(error))
             task.record_trouble(Reinspect(str(error)), time.monotonic())

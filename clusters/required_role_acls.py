@@ -138,6 +138,9 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(
         flow.target, "GROUP", f"watershed.{plan.topology}", "LITERAL", "READ", "share partitions among the workers"
     )
+    if flow.transform is not None:
+        group = f"watershed.{plan.topology}.transform"
+        yield RequiredRight(flow.target, "GROUP", group, "LITERAL", "READ", "share partitions that are transformed")
     external = flow.placement == "external"
     why = "hold the lease on the fleet (`topology fleet supervise`)" + (" (optional)" if external else "")
     lease = f"watershed-supervisor.{plan.topology}.{flow.target}"

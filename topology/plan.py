@@ -17,6 +17,7 @@ from topology.errors import NotInPlan, UnreadablePlan
 from topology.migration_waves import PlanMigration
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
+from topology.record_transform import RecordTransform
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
@@ -199,6 +200,7 @@ class PlanFlow:
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     compression: of batches that the source stores uncompressed; None: they pass as they are.
+    transform: which records travel and what is changed in them; None: all of them, as they are.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
 
@@ -237,6 +239,7 @@ class PlanFlow:
     placement: WorkerPlacement = "embedded"
     heal_ms: int | None = None
     compression: EgressCompression | None = None
+    transform: RecordTransform | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -296,6 +299,8 @@ class PlanFlow:
             value["heal_ms"] = self.heal_ms
         if self.compression is not None:  # older plans keep their hash
             value["compression"] = self.compression.to_json()
+        if self.transform is not None:  # older plans keep their hash
+            value["transform"] = self.transform.to_json()
         return value
 
     @classmethod
@@ -307,6 +312,7 @@ class PlanFlow:
             **value
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
+                "transform": RecordTransform.from_json(value.get("transform")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark.transform.expression_rules import WrongExpression, check_expression
 from spark.transform.record_rows import (
-    PACKED_COLUMNS,
+    DECIDED_COLUMNS,
     RECORD_COLUMNS,
     SECRET_COLUMN,
     TRANSFORMED_COLUMNS,
@@ -39,7 +39,7 @@ class CompiledTransform:
     hash: str
 
     def apply(self, parts: DataFrame) -> DataFrame:
-        """Rows of PART_SCHEMA → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
+        """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
         records = parts.mapInArrow(
             partial(open_parts, RowNeeds.of(self.transform)), build_record_columns(self.transform)
         )
@@ -79,13 +79,13 @@ def find_wrong_expressions(session: SparkSession, transform: RecordTransform) ->
 
 
 def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
-    """Rows of RECORD_COLUMNS → PACKED_COLUMNS and a column `_change_N` for each of `transform.changes`."""
+    """Rows of RECORD_COLUMNS → DECIDED_COLUMNS and a column `_change_N` for each of `transform.changes`."""
     from pyspark.sql import functions as f
 
     seen = _see(records, transform)
     keep = f.lit(True) if transform.where is None else f.expr(_with_columns(transform, transform.where))
     judged = seen.withColumn("_keep", f.when(f.col("_problem").isNull() & ~f.col("_left_out"), keep))
-    columns = [f.col(name) for name in PACKED_COLUMNS]
+    columns = [f.col(name) for name in DECIDED_COLUMNS]
     for number, (path, text) in enumerate(transform.changes):
         value = _encode(f.expr(_with_columns(transform, text)), parse_changed_part(path))
         columns.append(f.when(f.col("_keep"), value).alias(f"_change_{number}"))
@@ -122,7 +122,7 @@ def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
         if name in dict(transform.schemas):
             missing = f.col(name).isNull() | f.col(f"{name}.{_CORRUPT}").isNotNull()
             told = f.lit(f"the {name} is no JSON object that fits `transform.schema.{name}`")
-            problem = f.coalesce(problem, f.when(f.col(f"_{name}").isNotNull() & missing, told))
+            problem = f.coalesce(problem, f.when(f.col(f"_{name}_text").isNotNull() & missing, told))
     return found.withColumn("_problem", problem)
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import json.decoder
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 _BLANKS: Final = " \t\n\r"
-_DROPPED: Final = None
 # Numbers are only passed over: no digit is lost, and none is too many.
 _scan = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).scan_once  # type: ignore[attr-defined]
+_BLANK: Final = r"[ \t\n\r]*"
+_NAME: Final = re.compile(rf'{_BLANK}"((?:[^"\\\x00-\x1f]|\\.)*)"{_BLANK}:{_BLANK}')
+_SIGN: Final = re.compile(rf"({_BLANK})([,}}])")
+_END: Final = re.compile(rf"({_BLANK})}}")
 _scan_string = json.decoder.scanstring  # type: ignore[attr-defined]
 
 
@@ -54,31 +58,33 @@ def _change_object(text: str, at: int, changes: MemberChanges, where: str) -> tu
     if text[at : at + 1] != "{":
         raise ValueError(f"`{where.removesuffix('.')}` is no JSON object" if where else "it is no JSON object")
     kept: list[str] = []
-    left: dict[str, Any] = dict(changes.members)
+    members, left = changes.members, None
     at += 1
-    if text[_skip_blanks(text, at) : _skip_blanks(text, at) + 1] == "}":
-        return _close(kept, left, text[at : _skip_blanks(text, at)]), _skip_blanks(text, at) + 1
+    end = _END.match(text, at)
+    if end is not None:
+        return _close(kept, members, end[1]), end.end()
     while True:
-        began = at
-        name, colon, value = _read_name(text, at)
-        if name in changes.members:
-            piece, at = _change_member(text, value, changes.members[name], f"{where}{name}.")
-            if piece is not _DROPPED:
-                kept.append(f"{text[began:colon]}{text[colon:value]}{piece}")
+        name, value = _read_name(text, at)
+        piece: str | None
+        if name in members:
+            piece, end_at = _change_member(text, value, members[name], f"{where}{name}.")
+            if piece is not None:
+                piece = text[at:value] + piece
+            left = dict(members) if left is None else left
             left.pop(name, None)
         else:
-            at = _pass_value(text, value)
-            piece = text[began:at]
-            kept.append(piece)
-        after = _skip_blanks(text, at)
-        sign = text[after : after + 1]
-        if sign == "}":
-            return _close(kept, left, text[at:after]), after + 1
-        if sign != ",":
-            raise ValueError(f"expected `,` or `}}` at character {after}")
-        if kept and piece is not _DROPPED:
-            kept[-1] += text[at:after]
-        at = after + 1
+            end_at = _pass_value(text, value)
+            piece = text[at:end_at]
+        sign = _SIGN.match(text, end_at)
+        if sign is None:
+            raise ValueError(f"expected `,` or `}}` at character {end_at}")
+        if sign[2] == "}":
+            if piece is not None:
+                kept.append(piece)
+            return _close(kept, members if left is None else left, sign[1]), sign.end()
+        if piece is not None:
+            kept.append(piece + sign[1])
+        at = sign.end()
 
 
 def _change_member(text: str, at: int, change: str | MemberChanges | None, where: str) -> tuple[str | None, int]:
@@ -111,16 +117,13 @@ def _is_setting(changes: MemberChanges) -> bool:
     )
 
 
-def _read_name(text: str, at: int) -> tuple[str, int, int]:
-    """The member's name, where the text behind it goes on, and where its value begins."""
-    at = _skip_blanks(text, at)
-    if text[at : at + 1] != '"':
-        raise ValueError(f"expected a name in quotes at character {at}")
-    name, behind = _scan_string(text, at + 1, True)
-    colon = _skip_blanks(text, behind)
-    if text[colon : colon + 1] != ":":
-        raise ValueError(f"expected `:` at character {colon}")
-    return name, behind, _skip_blanks(text, colon + 1)
+def _read_name(text: str, at: int) -> tuple[str, int]:
+    """The member's name, and where its value begins."""
+    found = _NAME.match(text, at)
+    if found is None:
+        raise ValueError(f"expected a name in quotes and `:` at character {at}")
+    name = found[1]
+    return (name if "\\" not in name else _scan_string(text, found.start(1), True)[0]), found.end()
 
 
 def _pass_value(text: str, at: int) -> int:

@@ -6,6 +6,7 @@ micro-batch, and rejected like one whose condition gives null; the others are co
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from replicator.batch.repack import RejectedRecord
 from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from spark.transform.compiled_transform import CompiledTransform, compile_transform
 from spark.transform.expression_rules import WrongExpression
-from spark.transform.record_rows import PART_SCHEMA
+from spark.transform.record_rows import SourcePart
 from topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
@@ -143,20 +144,20 @@ def _build_table(pieces: Sequence[_Piece], tasks: int) -> pa.Table:
 
 
 def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
-    rows = [
-        {
-            "part": number,
-            "topic": piece.request.key.topic,
-            "partition": piece.request.key.partition,
-            "first": piece.first,
-            "end": piece.end,
-            "leave_out": sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end),
-            "batch_bytes": piece.request.batch_bytes,
-            "batches": piece.request.part.read(),
-        }
+    parts = [
+        SourcePart(
+            number,
+            piece.request.key.topic,
+            piece.request.key.partition,
+            piece.first,
+            piece.end,
+            piece.request.part.read(),
+            tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
+            piece.request.batch_bytes,
+        )
         for number, piece in group
     ]
-    return pa.RecordBatch.from_pylist(rows, schema=PART_SCHEMA)
+    return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
 
 
 def _read_results(pieces: Sequence[_Piece], rows: pa.Table) -> list[TransformedPart]:

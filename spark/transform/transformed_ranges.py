@@ -11,13 +11,15 @@ import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from clusters.errors import ClusterError
-from replicator.batch.records import RawRecord
+from replicator.batch.record_columns import Numbers
+from replicator.errors import BadBatch
 from spark.errors import NotReadable, SparkError
 from spark.fingerprint import (
     ChunkSum,
@@ -27,7 +29,6 @@ from spark.fingerprint import (
     join_fingerprints,
     sum_fingerprints,
 )
-from spark.reading.batch_decoding import locate_records
 from spark.reading.fetch_answers import OffsetsExpired
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_address import build_partition_address
@@ -35,7 +36,8 @@ from spark.reading.range_reader import read_record_batches
 from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
 from spark.reading.range_sums import RangeSum
 from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform
-from spark.transform.record_rows import ChangeOrder, RecordRowBuilder, RowNeeds, change_record
+from spark.transform.record_arrays import RecordArrays
+from spark.transform.record_rows import ChangedRecords, ChangeOrder, DecisionReader, RowBuilder, RowNeeds, SourcePart
 from spark.transform.spark_engine import find_record_condition
 from topology.plan import Plan, PlanCluster
 from topology.record_transform import RecordTransform
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 _TASK_COLUMNS: Final = "task binary"
 _ANSWER_COLUMNS: Final = "answer binary"
 _SPARE: Final = b"\0" * 8  # fingerprint_slices reads beyond the last record
-_BLOCK_ROWS: Final = 8_192
+_PART_BYTES: Final = 4 << 20  # of batches as stored that are opened together
 _OUTCOME: Final = -1  # offset of a row that says how reading a range ended
 
 _Task = tuple[PlanCluster, tuple[RangeRequest, ...]]
@@ -169,130 +171,76 @@ def _run(
 
 
 def _open_ranges(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    columns = RecordRowBuilder(needs)
+    builder = RowBuilder(needs)
     for table in tables:
         for packed in table.column("task").to_pylist():
             cluster, requests = pickle.loads(packed)  # noqa: S301  from our own driver
             for run in split_into_streams(requests):
                 for request in run:
-                    yield from _open_range(columns, cluster, request)
-    if len(columns):
-        yield columns.take()
+                    yield from _open_range(builder, cluster, request)
 
 
-def _open_range(columns: RecordRowBuilder, cluster: PlanCluster, request: RangeRequest) -> Iterator[pa.RecordBatch]:
+def _open_range(builder: RowBuilder, cluster: PlanCluster, request: RangeRequest) -> Iterator[pa.RecordBatch]:
     """Its records, and behind them a row that says how reading it ended."""
     outcome = _RangeAnswer(request.id)
-    place = {"part": request.id, "topic": request.topic, "partition": request.partition, "batch_bytes": 0}
+    waiting: list[bytes] = []
     try:
         address = build_partition_address(cluster, request)
         for batch in read_record_batches(address, OffsetRange(request.start, request.end)):
-            slices = locate_records([batch])
-            for record in _list_records(slices, request):
-                columns.add(place, record, 0, is_left_out=False)
-                if len(columns) >= _BLOCK_ROWS:
-                    yield columns.take()
+            waiting.append(bytes(batch.raw))
+            if sum(map(len, waiting)) >= _PART_BYTES:
+                yield from builder.build(_build_part(request, waiting))
+                waiting = []
+        yield from builder.build(_build_part(request, waiting))
     except OffsetsExpired as expired:
         outcome = replace(outcome, state="expired", detail=str(expired), log_start=expired.log_start)
-    except (ClusterError, NotReadable, ValueError) as error:
+    except (ClusterError, NotReadable, BadBatch) as error:
         outcome = replace(outcome, state="failed", detail=str(error))
-    columns.add(
-        place, RawRecord(_OUTCOME, -1, b"\x01\x01\x00"), 0, is_left_out=True, problem=pickle.dumps(outcome).hex()
-    )
+    yield from builder.build_note(request.id, _OUTCOME, pickle.dumps(outcome).hex())
 
 
-def _list_records(slices: RecordSlices, request: RangeRequest) -> Iterator[RawRecord]:
-    data = slices.data
-    for row, offset in enumerate(slices.offset.tolist()):
-        if request.start <= offset < request.end:
-            # The encoded record behind its front: key, value and headers stand one behind the other.
-            begin = _find_field_start(data, int(slices.key_at[row]), int(slices.key_len[row]))
-            end = int(slices.headers_at[row]) + int(slices.headers_len[row])
-            yield RawRecord(offset, int(slices.ts[row]), bytes(data[begin:end].tobytes()))
-
-
-def _find_field_start(data: np.ndarray[Any, np.dtype[np.uint8]], at: int, length: int) -> int:
-    """Where the length in front of a field stands: a zigzag varint, whose other bytes have their highest bit set."""
-    size = 1
-    number = max(length, 0) << 1
-    while number >= 0x80:
-        number >>= 7
-        size += 1
-    return at - size
+def _build_part(request: RangeRequest, batches: Sequence[bytes]) -> SourcePart:
+    whole = b"".join(batches)
+    return SourcePart(request.id, request.topic, request.partition, request.start, request.end, whole)
 
 
 def _fingerprint_rows(
     order: ChangeOrder, requests: Mapping[int, RangeRequest], keep: bool, tables: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    reader = DecisionReader(order)
     for table in tables:
-        blocks = _Blocks(requests, keep)
-        for row in order.list_rows(table):
-            part, offset, timestamp, _codec, _bytes, headers, key, value, problem, kept, left_out, *changes = row
-            if left_out:
-                blocks.answers.append(pickle.loads(bytes.fromhex(problem)))  # noqa: S301  from the task before
-            elif problem is None and kept is False:
-                continue
-            elif problem is None and kept is None:
-                blocks.add(part, offset, timestamp, key, value, headers)
-            else:
-                if problem is None:
-                    try:
-                        value, headers = change_record(order, value, headers, changes)
-                    except ValueError:
-                        problem = "it cannot be changed"
-                blocks.add(part, offset, timestamp, key, value, headers)
-        found = blocks.close()
-        if found:
-            yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(each) for each in found]})
+        answers: list[_RangeAnswer] = []
+        notes = np.flatnonzero(table.column("offset").to_numpy() == _OUTCOME).tolist()
+        for first, end in pairwise([-1, *notes, table.num_rows]):  # between two notes are records
+            for found in reader.read(table.slice(first + 1, end - first - 1)):
+                answers.append(_fingerprint(found, requests[found.part.number], keep))
+            if end < table.num_rows:
+                note = table.column("_problem")[end].as_py()
+                answers.append(pickle.loads(bytes.fromhex(note)))  # noqa: S301  from the task before
+        if answers:
+            yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(each) for each in answers]})
 
 
-@dataclass(slots=True)
-class _Blocks:
-    """Records that are fingerprinted together, by range."""
-
-    requests: Mapping[int, RangeRequest]
-    keep: bool
-    answers: list[_RangeAnswer] = field(default_factory=list)
-    _rows: list[tuple[int, int, bytes | None, bytes | None, bytes]] = field(default_factory=list)
-    _part: int = -1
-
-    def add(
-        self, part: int, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes
-    ) -> None:
-        if part != self._part:
-            self._finish()
-            self._part = part
-        self._rows.append((offset, timestamp, key, value, headers))
-
-    def close(self) -> list[_RangeAnswer]:
-        """All answers, in order: the outcome of a range behind its records."""
-        self._finish()
-        return self.answers
-
-    def _finish(self) -> None:
-        if not self._rows:
-            return
-        request = self.requests[self._part]
-        prints = fingerprint_slices(_lay_out(self._rows), timestamps=request.timestamps).without(request.left_out)
-        self._rows = []
-        blocks = (prints,) if self.keep else ()
-        self.answers.append(_RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=blocks))
+def _fingerprint(found: ChangedRecords, request: RangeRequest, keep: bool) -> _RangeAnswer:
+    """What should stand at the target, with what was rejected, as it came, in its place."""
+    sides = [_build_slices(each) for each in (found.kept, found.rejected) if len(each)]
+    prints = join_fingerprints([fingerprint_slices(each, timestamps=request.timestamps) for each in sides])
+    if len(found.rejected):
+        prints = prints.take(np.argsort(prints.offset, kind="stable"))
+    prints = prints.without(request.left_out)
+    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=(prints,) if keep else ())
 
 
-def _lay_out(rows: Sequence[tuple[int, int, bytes | None, bytes | None, bytes]]) -> RecordSlices:
+def _build_slices(records: RecordArrays) -> RecordSlices:
+    places: list[Numbers] = []
     pieces: list[bytes] = []
-    at = 0
-    places: list[tuple[int, int]] = []
-    for _, _, *fields in rows:
-        for each in fields:
-            places.append((at, -1 if each is None else len(each)))
-            pieces.append(each or b"")
-            at += len(each or b"")
+    base = 0
+    for column in (records.key, records.value, records.headers):
+        buffers, n = column.buffers(), len(column)
+        ends = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        places += [base + ends[:-1], np.where(present, np.diff(ends), -1)]
+        pieces.append(bytes(buffers[2] or b""))
+        base += len(pieces[-1])
     data = np.frombuffer(b"".join((*pieces, _SPARE)), dtype=np.uint8)
-    table = np.array(places, dtype=np.int64).reshape(len(rows), 3, 2)
-    return RecordSlices(
-        data,
-        np.array([row[0] for row in rows], dtype=np.int64),
-        np.array([row[1] for row in rows], dtype=np.int64),
-        *(table[:, number, side].copy() for number in range(3) for side in range(2)),
-    )
+    return RecordSlices(data, records.offset, records.timestamp, *places)

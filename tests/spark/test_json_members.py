@@ -53,7 +53,7 @@ def test_only_what_is_named_changes(before: str, changes: list[tuple[str, str | 
         ('"text"', "no JSON object"),
         ("", "no JSON object"),
         ('{"a":1', "expected `,` or `}`"),
-        ('{"a" 1}', "expected `:`"),
+        ('{"a" 1}', "a name in quotes"),
         ("{a:1}", "a name in quotes"),
         ('{"b":}', "expected a value"),
         ('{"a":1} x', "more behind"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from topology.copy_bounds import CopyBound
 from topology.migration_waves import PlanMigration
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector
@@ -144,6 +145,9 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", why, optional=external)
     yield from _metadata(flow, ("continuous",))
     yield from _groups(plan, flow, ("continuous",))
+    if isinstance(flow.start, CopyBound) and flow.start.group is not None:
+        why = "know where the copy begins (`delivery.start`)"
+        yield RequiredRight(flow.source, "GROUP", flow.start.group, "LITERAL", "DESCRIBE", why)
     if flow.delivery == "transactions":
         yield RequiredRight(
             flow.target, "TRANSACTIONAL_ID", f"watershed.{flow.id}.", "PREFIXED", "WRITE", "copy in transactions"

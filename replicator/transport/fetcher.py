@@ -288,6 +288,7 @@ def _can_fetch(active: ActiveCopy) -> bool:
         and copy.refusals.batch is None
         and copy.queue.buffered < _PARTITION_BUFFER
         and not copy.is_crowded
+        and not copy.source.is_at_limit
     )
 
 
@@ -312,7 +313,7 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if trouble is not None:
         active.copy.stop(trouble)
         return
-    copy.source.end, copy.source.high_watermark = answer.last_stable, answer.high_watermark
+    copy.source.note_log_end(answer.last_stable, answer.high_watermark)
     copy.source.seen_at = time.monotonic()
     records = answer.records
     size = len(records)

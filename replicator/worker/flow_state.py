@@ -13,7 +13,17 @@ from clusters.worker_heartbeats import SILENT_MS
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
 _NUMBER: Final = re.compile(r"\d+")
 _READ_CHARS, _LIKENESS_CHARS = 2_000, 500  # of an error that anybody may have written
-_ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
+_ORDER: Final = (
+    "complete",
+    "running",
+    "catching_up",
+    "aligning",
+    "paused",
+    "stopped",
+    "starting",
+    "retrying",
+    SILENT_STATE,
+)
 
 
 def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:

@@ -26,6 +26,8 @@ from topology.rules.tpc import (
     tpc420_compression_recompress,
     tpc421_internal_target_name,
     tpc422_compressed_already,
+    tpc423_bound_of_unselected_topic,
+    tpc424_end_before_start,
 )
 
 TPC_RULES: tuple[Rule, ...] = (
@@ -51,4 +53,6 @@ TPC_RULES: tuple[Rule, ...] = (
     tpc420_compression_recompress.RULE,
     tpc421_internal_target_name.RULE,
     tpc422_compressed_already.RULE,
+    tpc423_bound_of_unselected_topic.RULE,
+    tpc424_end_before_start.RULE,
 )

@@ -109,6 +109,8 @@ class _Selection:
                 self.last = batch
                 continue
             terms = self.packing.terms
+            if terms.end is not None and self.position >= terms.end:
+                return False
             if terms.before_ms is not None and batch.max_timestamp >= terms.before_ms:
                 raise EndPassed(batch.base)
             if self.packing.must_wait(batch, self.position):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from clusters.control_topics import ControlWriter
@@ -40,10 +41,20 @@ _Found = TakenPartition | TakenTransactionPartition | TakenRepeatablePartition |
 
 
 class _Inspected(NamedTuple):
-    """What was found of each partition, and how far those are copied that have an end."""
+    """What was found of each partition, and how far those are copied that have an end: the flow's of this revision."""
 
     found: dict[PartitionKey, _Found]
-    limits: dict[PartitionKey, LimitOrTrouble]
+    limits: Mapping[PartitionKey, LimitOrTrouble] = MappingProxyType({})
+    revision: int = 0
+
+    def judge(self, task: PartitionTask) -> _Found:
+        """What was found, or why it cannot be used: nothing may be copied behind an end."""
+        result, limit = self.found[task.key], self.limits.get(task.key)
+        if isinstance(result, Halt | Reinspect):
+            return result
+        if self.revision != task.record.end_revision:
+            return Reinspect("the flow's end has changed meanwhile")
+        return limit if isinstance(limit, Reinspect) else result
 
 
 @dataclass(slots=True)
@@ -82,7 +93,7 @@ class InspectionPool:
             for together in _chunks(waiting):
                 for task in together:
                     task.begin_inspection()
-                self._under_way.append((together, self.pool.submit(self._inspect, together)))
+                self._under_way.append((together, self.pool.submit(self._inspect, together[0].record, together)))
 
     def finished(self) -> Iterator[tuple[PartitionTask, _Found]]:
         """Yield the tasks whose inspection has ended, with its result."""
@@ -91,26 +102,23 @@ class InspectionPool:
             if not future.done():
                 self._under_way.append((tasks, future))
                 continue
-            results, limits = _results(tasks, future)
+            inspected = _results(tasks, future)
             for task in tasks:
-                limit, result = limits.get(task.key), results[task.key]
-                if isinstance(limit, Reinspect) and not isinstance(result, Halt):
-                    result = limit
+                limit, result = inspected.limits.get(task.key), inspected.judge(task)
                 task.limit = limit if isinstance(limit, CopyLimit) else None
                 task.end_inspection(decision_judged=not isinstance(result, Reinspect))
                 yield task, result
 
-    def _inspect(self, tasks: list[PartitionTask]) -> _Inspected:
-        record = tasks[0].record
+    def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> _Inspected:
         try:
             source = self.connect(record.flow.source)
         except ClusterError as error:
-            return _Inspected({task.key: Reinspect(str(error)) for task in tasks}, {})
+            return _Inspected({task.key: Reinspect(str(error)) for task in tasks})
         limits: dict[PartitionKey, LimitOrTrouble] = {}
         if record.flow.end is not None:
             known = {key: self.ends.get(build_end_key(key.flow, key.topic, key.partition)) for key in _keys(tasks)}
             limits = find_limits(record, known, source, self.writer, self.worker_id)
-        return _Inspected(self._take_over(record, tasks, source), limits)
+        return _Inspected(self._take_over(record, tasks, source), limits, record.end_revision)
 
     def _take_over(
         self, record: FlowRecord, tasks: list[PartitionTask], source: ConnectionSettings
@@ -178,7 +186,7 @@ def _results(tasks: list[PartitionTask], future: Future[_Inspected]) -> _Inspect
         for task in tasks:
             task.alone = True
         trouble = Reinspect(reason, "failed" if len(tasks) == 1 else None)
-        return _Inspected(dict.fromkeys(_keys(tasks), trouble), {})
+        return _Inspected(dict.fromkeys(_keys(tasks), trouble))
 
 
 def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:

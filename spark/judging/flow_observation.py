@@ -16,6 +16,7 @@ from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
 from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
 from clusters.flow_records import read_flows
+from clusters.partition_end_records import read_partition_ends
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.explicit_runs import RepeatedRunMap
@@ -31,6 +32,7 @@ from spark.judging.record_ownership import (
     read_target_writers,
 )
 from spark.judging.verdict import Counts
+from topology.copy_bounds import CopyBound
 from topology.plan import PlanFlow
 
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
@@ -248,9 +250,28 @@ _Aligned = Mapping[tuple[str, int], PartitionAlignment]
 
 
 def _read_barriers(facts: FlowFacts, pairs: _Pairs) -> dict[PartitionPair, int]:
-    """The source's log ends: a proof compares what stands below them."""
+    """The source's log ends, or where the flow's copy ends: a proof compares what stands below them."""
     logs = facts.source.offsets([TopicPartition(place.topic, place.partition) for place, _ in pairs])
-    return {place: logs[TopicPartition(place.topic, place.partition)].end for place, _ in pairs}
+    ends = _read_copy_ends(facts)
+    found = {}
+    for place, _ in pairs:
+        end = logs[TopicPartition(place.topic, place.partition)].end
+        found[place] = min(end, ends.get((place.topic, place.partition), end))
+    return found
+
+
+def _read_copy_ends(facts: FlowFacts) -> dict[tuple[str, int], int]:
+    """Where the copies of partitions end (`delivery.end`), as far as that is known, by source topic and partition."""
+    flow = facts.flow
+    if facts.foreign or flow.end is None:
+        return {}
+    if isinstance(flow.end, CopyBound) and flow.end.offsets:
+        return {(topic, number): offset for topic, each in flow.end.offsets for number, offset in each}
+    record = read_flows(facts.target_settings).get(flow.id)
+    if record is None:
+        return {}
+    written = read_partition_ends(facts.target_settings).values()
+    return {(end.topic, end.partition): end.offset for end in written if end.flow == flow.id and end.is_of(record)}
 
 
 def _observe_once(

@@ -78,6 +78,12 @@ def test_no_record_at_the_end_or_behind_it(batches, end, copied, position, dense
     assert all(batch.end <= end for batch in selected.batches)
 
 
+def test_what_follows_the_batch_that_crosses_the_end_is_no_hole() -> None:
+    terms = RepackTerms(end=7, holes=lambda: False)
+    selected = select_batches(answer(data(0, 5), data(5, 5), data(10, 5)), 0, terms=terms)
+    assert (list_offsets(selected), selected.position, selected.refused) == ([*range(7)], 7, None)
+
+
 def test_a_hole_in_front_of_the_end_needs_a_producer_epoch_of_its_own() -> None:
     selected = select_batches(answer(data(0, 5), data(9, 5)), 0, terms=RepackTerms(end=7, holes=lambda: False))
     assert isinstance(selected.refused, CompactionHole)

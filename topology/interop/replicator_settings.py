@@ -15,7 +15,7 @@ _CARRIED = """
 name connector.class tasks.max topic.whitelist topic.blacklist topic.regex topic.rename.format topic.auto.create
 topic.preserve.partitions topic.config.sync topic.poll.interval.ms topic.timestamp.type dest.topic.replication.factor
 provenance.header.enable header.converter offset.translator.tasks.max offset.translator.batch.period.ms
-src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic
+src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic offset.start src.consumer.group.id
 """
 CARRIED_REPLICATOR_KEYS = frozenset(_CARRIED.split())
 _BYTES = "records are copied byte for byte, without converters"
@@ -26,7 +26,7 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, why in (
         (r"(?:src\.)?(?:key|value|header)\.converter(?:\..+)?", _BYTES),
         (r"provenance\.header\.filter\.overrides", "the guard knows no exceptions; `forward` says what travels on"),
-        (r"offset\.(?:start|topic\.commit|timestamps\.commit)|src\.consumer\.group\.id", _OFFSETS),
+        (r"offset\.(?:topic\.commit|timestamps\.commit)", _OFFSETS),
         (r"offset\.translator\..+|timestamps\..+|(?:src|dest)\.kafka\.timestamps\..+", _OFFSETS),
         (r"topic\.config\.sync\.interval\.ms", "Watershed compares every 30 seconds"),
         (r"topic\.create\.backoff\.ms", "a flow tries again until it is stopped"),

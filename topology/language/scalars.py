@@ -21,6 +21,7 @@ from topology.yaml_shapes import ConvertedShape, ListShape, NamedShape, RecordSh
 NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
+_EXACT_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:Z|[+-]\d\d:\d\d)?")
 _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*)"  # one that begins with `-` is an option to commands
 _ADDRESS = re.compile(
     _HOST + r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"  # 1 to 65535
@@ -142,7 +143,7 @@ def _instant(text: str) -> str:
 
 
 def _exact_instant(text: str) -> int:
-    if _INSTANT.fullmatch(text) is None:
+    if _EXACT_INSTANT.fullmatch(text) is None:
         raise ValueError(f"expected {INSTANT_SHAPE.expected}")
     return parse_instant(text)
 
@@ -285,7 +286,11 @@ INSTANT_SHAPE = ScalarShape(
     mend=_instant,
 )
 EXACT_INSTANT_SHAPE = ScalarShape(  # its value is in milliseconds since 1970
-    _exact_instant, INSTANT_SHAPE.expected, INSTANT_SHAPE.json, quoted=True, mend=_instant
+    _exact_instant,
+    INSTANT_SHAPE.expected,
+    {**INSTANT_SHAPE.json, "pattern": f"^{_EXACT_INSTANT.pattern}$"},
+    quoted=True,
+    mend=_instant,
 )
 BROKER_ADDRESS_SHAPE = build_text_shape(
     "`host:port`", _address, pattern=f"^{_ADDRESS.pattern}$", examples=["k1.example.internal:9092"]

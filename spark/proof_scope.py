@@ -42,7 +42,8 @@ def fix_partitions(
     for o in observed:
         topic, number = o.place.topic, o.place.partition
         before, proven = earlier.of(o)
-        window = fix_window(o, start=_choose_start(facts, o), final=request.final, earlier=before)
+        final = request.final and facts.flow.end is None  # behind an end others may write
+        window = fix_window(o, start=_choose_start(facts, o), final=final, earlier=before)
         window = replace(window, unverifiable=window.unverifiable + facts.lost.get(o.place, 0))
         chunk = request.chunk or choose_chunk_offsets(
             sizes.get(TopicPartition(topic, number)), o.source.end - o.source.start

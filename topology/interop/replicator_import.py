@@ -321,8 +321,7 @@ def _delivery(connector: _ReplicatorConnector, notes: ImportNotes) -> dict[str, 
             out[name] = said.text.strip().lower()
         elif said is not None:
             notes.add_not_carried(f"`{said.name}`", f"`delivery.{name}` is {' or '.join(words)}", said.span)
-    place = connector.config.get("offset.start")
-    if place is not None and place.text.strip().lower() == "consumer":
+    if replicator_settings.has_start_of_group(connector.config):
         group = connector.config.get("src.consumer.group.id")  # Replicator's default is its own name
         out["start"] = {"group": connector.name if group is None else group.text.strip()}
     if out.get("start") == "latest" and "topic.regex" in connector.config:

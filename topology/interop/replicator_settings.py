@@ -15,7 +15,7 @@ _CARRIED = """
 name connector.class tasks.max topic.whitelist topic.blacklist topic.regex topic.rename.format topic.auto.create
 topic.preserve.partitions topic.config.sync topic.poll.interval.ms topic.timestamp.type dest.topic.replication.factor
 provenance.header.enable header.converter offset.translator.tasks.max offset.translator.batch.period.ms
-src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic offset.start src.consumer.group.id
+src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic
 """
 CARRIED_REPLICATOR_KEYS = frozenset(_CARRIED.split())
 _BYTES = "records are copied byte for byte, without converters"
@@ -26,7 +26,7 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, why in (
         (r"(?:src\.)?(?:key|value|header)\.converter(?:\..+)?", _BYTES),
         (r"provenance\.header\.filter\.overrides", "the guard knows no exceptions; `forward` says what travels on"),
-        (r"offset\.(?:topic\.commit|timestamps\.commit)", _OFFSETS),
+        (r"offset\.(?:start|topic\.commit|timestamps\.commit)|src\.consumer\.group\.id", _OFFSETS),
         (r"offset\.translator\..+|timestamps\..+|(?:src|dest)\.kafka\.timestamps\..+", _OFFSETS),
         (r"topic\.config\.sync\.interval\.ms", "Watershed compares every 30 seconds"),
         (r"topic\.create\.backoff\.ms", "a flow tries again until it is stopped"),
@@ -41,6 +41,15 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
+_START_OF_A_GROUP = frozenset({"offset.start", "src.consumer.group.id"})
+
+
+def has_start_of_group(config: dict[str, ForeignSetting]) -> bool:
+    """Whether the connector begins where its consumer group stands, and not where Connect remembers it."""
+    said = config.get("offset.start")
+    return said is not None and said.text.strip().lower() == "consumer"
+
+
 def split_connection_key(key: str) -> tuple[str, str] | None:
     """`src.kafka.sasl.mechanism` is ("source", "sasl.mechanism"); None for keys that say nothing about connecting."""
     for head, side in (("src.kafka.", "source"), ("dest.kafka.", "target"), ("producer.override.", "target")):
@@ -52,7 +61,7 @@ def split_connection_key(key: str) -> tuple[str, str] | None:
 
 def check_replicator_settings(config: dict[str, ForeignSetting], notes: ImportNotes) -> None:
     """Says what is unknown, and why what is known stays behind."""
-    carried = CARRIED_REPLICATOR_KEYS
+    carried = CARRIED_REPLICATOR_KEYS | (_START_OF_A_GROUP if has_start_of_group(config) else frozenset())
     mm2_settings.check_known_settings(
         {key: said for key, said in config.items() if key not in carried and split_connection_key(key) is None},
         _LEFT,

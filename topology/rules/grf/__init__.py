@@ -22,7 +22,6 @@ from topology.rules.grf import (
     grf217_selects_remote_topics,
     grf218_pattern_wider_than_inventory,
     grf219_proof_incomplete,
-    grf220_end_of_a_pair,
 )
 
 GRF_RULES: tuple[Rule, ...] = (
@@ -44,5 +43,4 @@ GRF_RULES: tuple[Rule, ...] = (
     grf217_selects_remote_topics.RULE,
     grf218_pattern_wider_than_inventory.RULE,
     grf219_proof_incomplete.RULE,
-    grf220_end_of_a_pair.RULE,
 )

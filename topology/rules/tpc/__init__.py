@@ -28,6 +28,7 @@ from topology.rules.tpc import (
     tpc422_compressed_already,
     tpc423_bound_of_unselected_topic,
     tpc424_end_before_start,
+    tpc425_end_of_a_pair,
 )
 
 TPC_RULES: tuple[Rule, ...] = (
@@ -55,4 +56,5 @@ TPC_RULES: tuple[Rule, ...] = (
     tpc422_compressed_already.RULE,
     tpc423_bound_of_unselected_topic.RULE,
     tpc424_end_before_start.RULE,
+    tpc425_end_of_a_pair.RULE,
 )

@@ -1,4 +1,4 @@
-"""GRF220 end-of-a-pair: a flow has an end (`delivery.end`), and a flow back between the same clusters runs.
+"""TPC425 end-of-a-pair: a flow has an end (`delivery.end`), and a flow back between the same clusters runs.
 
 Why: clusters that copy to each other are to hold the same records. When one direction ends, one side goes on and the
 other falls behind for ever, and every status shows a flow that is `complete`.
@@ -23,7 +23,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         if flow.plan.end is not None and back is not None:
             labels = build_labels((flow.settings.where("delivery", "end"), "ends here"))
             yield Problem(
-                "GRF220",
+                "TPC425",
                 f"flow {flow.id} ends, and {back.id} copies back all the time",
                 (*labels, Label(back.declared, "the way back")),
                 path=f"{flow.path}.delivery.end",
@@ -32,4 +32,4 @@ def check(context: RuleContext) -> Iterator[Problem]:
             )
 
 
-RULE = Rule("GRF220", "end-of-a-pair", "error", __doc__, check)
+RULE = Rule("TPC425", "end-of-a-pair", "error", __doc__, check)

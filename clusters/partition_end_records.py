@@ -22,7 +22,8 @@ class PartitionEnd(ControlRecordBody):
     It is written when it is first found, and holds from then on: what a log answers to an instant changes when records
     expire. The newest record counts. revision: of the flow's end that it is about (`FlowRecord.end_revision`).
     position: source offset behind what was copied when the end was reached; -1: it was not reached yet. target_end: the
-    offset behind the last copied record at the target then. worker: who wrote it; at_ms: milliseconds since 1970.
+    offset behind the last copied record at the target then. order: id of the newest operator decision about the
+    partition then; a later one has it looked at again. worker: who wrote it; at_ms: milliseconds since 1970.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("the end of a partition", FLOWS_TOPIC)
@@ -33,6 +34,7 @@ class PartitionEnd(ControlRecordBody):
     offset: int
     position: int = -1
     target_end: int = -1
+    order: str = ""
     worker: str = ""
     at_ms: int = 0
 

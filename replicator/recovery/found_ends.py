@@ -71,14 +71,14 @@ def find_limits(
 
 
 def build_partition_end(
-    key: PartitionKey, limit: CopyLimit, worker: str, position: int = -1, target_end: int = -1
+    key: PartitionKey, limit: CopyLimit, worker: str, position: int = -1, target_end: int = -1, order: str = ""
 ) -> PartitionEnd:
     """What is written down of a partition's end. position, target_end: where both logs are copied through when it is
-    reached; -1 before."""
+    reached, -1 before; order: see `PartitionEnd`."""
     assert limit.offset is not None, "an end that is known"
     now = int(time.time() * 1000)
     return PartitionEnd(
-        key.flow, key.topic, key.partition, limit.revision, limit.offset, position, target_end, worker, now
+        key.flow, key.topic, key.partition, limit.revision, limit.offset, position, target_end, order, worker, now
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from clusters.errors import ClusterError
+from clusters.errors import ClusterError, Unauthorised
 from clusters.flow_records import FlowRecord
 from clusters.group_offsets import CommittedOffsets, GroupOffsets
 from clusters.settings import ConnectionSettings
@@ -39,8 +39,8 @@ class SourceRange(NamedTuple):
 def find_starts(
     record: FlowRecord, fresh: Mapping[PartitionKey, LeaderLog], source: ConnectionSettings
 ) -> dict[PartitionKey, StartOrTrouble]:
-    """Where each of these partitions begins, or why it cannot yet. Nobody has copied any of them. Raises ClusterError
-    where the source cannot be asked."""
+    """Where each of these partitions begins, or why it cannot yet. Nobody has copied any of them. Never raises
+    ClusterError: partitions that were copied before are looked at together with them."""
     found: dict[PartitionKey, StartOrTrouble] = {}
     bounds: dict[PartitionKey, CopyBound] = {}
     for key in fresh:
@@ -51,33 +51,57 @@ def find_starts(
             found[key] = start
     if not bounds:
         return found
+    try:
+        return found | _look_up(bounds, fresh, source)
+    except Unauthorised as error:
+        return found | dict.fromkeys(bounds, Halt("unauthorised", str(error)))
+    except ClusterError as error:
+        return found | dict.fromkeys(bounds, Reinspect(str(error)))
+
+
+def _look_up(
+    bounds: Mapping[PartitionKey, CopyBound], logs: Mapping[PartitionKey, LeaderLog], source: ConnectionSettings
+) -> dict[PartitionKey, StartOrTrouble]:
+    """Raises ClusterError."""
     groups = {bound.group for bound in bounds.values() if bound.group is not None}
     committed = _read_groups(source, groups) if groups else {}
     by_leader: dict[BrokerAddress, list[PartitionKey]] = defaultdict(list)
     for key in bounds:
-        by_leader[fresh[key].leader].append(key)
+        by_leader[logs[key].leader].append(key)
+    found: dict[PartitionKey, StartOrTrouble] = {}
     for leader, keys in by_leader.items():
         ends = ask_offsets(source, leader, keys, LATEST)
-        instants = {at for key in keys if (at := bounds[key].timestamp_ms) is not None}
+        instants: dict[int, list[PartitionKey]] = defaultdict(list)
+        for key in keys:
+            if (at_ms := bounds[key].timestamp_ms) is not None:
+                instants[at_ms].append(key)
         firsts = {
-            at: ask_offsets(source, leader, [k for k in keys if bounds[k].timestamp_ms == at], at) for at in instants
+            key: at for when, some in instants.items() for key, at in ask_offsets(source, leader, some, when).items()
         }
         for key in keys:
-            bound, end = bounds[key], ends[key]
+            end = ends[key]
             if isinstance(end, ClusterError):
                 found[key] = Reinspect(str(end))
-                continue
-            log = SourceRange(fresh[key].start, fresh[key].end, end)
-            if bound.timestamp_ms is not None:
-                found[key] = judge_first_offset(bound, firsts[bound.timestamp_ms][key], log)
-            elif bound.group is not None:
-                place = TopicPartition(key.topic, key.partition)
-                found[key] = judge_group_position(bound.group, place, committed[bound.group], log)
             else:
-                at = bound.find_offset(key.topic, key.partition)
-                assert at is not None, "the others begin at the log's start"
-                found[key] = judge_start_offset(f"`delivery.start` is offset {at}", at, log)
+                log = SourceRange(logs[key].start, logs[key].end, end)
+                found[key] = _judge(bounds[key], key, log, firsts.get(key, -1), committed)
     return found
+
+
+def _judge(
+    bound: CopyBound,
+    key: PartitionKey,
+    log: SourceRange,
+    first: int | ClusterError,
+    committed: Mapping[str, CommittedOffsets],
+) -> StartOrTrouble:
+    if bound.timestamp_ms is not None:
+        return judge_first_offset(bound, first, log)
+    if bound.group is not None:
+        return judge_group_position(bound.group, TopicPartition(key.topic, key.partition), committed[bound.group], log)
+    at = bound.find_offset(key.topic, key.partition)
+    assert at is not None, "the others begin at the log's start"
+    return judge_start_offset(f"`delivery.start` is offset {at}", at, log)
 
 
 def judge_first_offset(bound: CopyBound, answer: int | ClusterError, log: SourceRange) -> StartOrTrouble:

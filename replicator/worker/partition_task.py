@@ -119,7 +119,7 @@ class PartitionTask:
         if decision == self.decision:
             return
         self.decision, self.not_before = decision, 0.0
-        if self.completion is not None and decision.at_ms <= self.completion.at_ms:  # it was obeyed on the way
+        if self.completion is not None and decision.id == self.completion.order:  # it was judged on the way
             self.judged_decision = decision.id
         if self.active is not None:
             self.active.copy.halt(f"{decision.kind} is ordered")

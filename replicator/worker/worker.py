@@ -372,7 +372,8 @@ class Worker:
         limit = task.limit
         if limit is None or limit.revision != task.record.end_revision or not limit.is_reached_at(position):
             return False
-        end = build_partition_end(task.key, limit, self.worker_id, position, target_end)
+        order = "" if task.decision is None else task.decision.id
+        end = build_partition_end(task.key, limit, self.worker_id, position, target_end, order)
         # Lost, it costs the next worker one inspection.
         self._writer.put_nowait(FLOWS_TOPIC, end.key, end.to_json(), on_done=partial(_note_written, None))
         task.complete(end)

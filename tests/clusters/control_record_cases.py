@@ -109,7 +109,7 @@ RECORDS: dict[str, Any] = {
     "FlowRecord:without guarantee, little": _LITTLE_RECORD,
     "FlowRecord:without existed, retired, begins": _FLOW,
     "FlowRecord:with the fields of the first plans": _FLOW,
-    "PartitionEnd:now": PartitionEnd("a-to-b", "orders", 3, 1, 400, 402, 90, "w1", NOW),
+    "PartitionEnd:now": PartitionEnd("a-to-b", "orders", 3, 1, 400, 402, 90, "one", "w1", NOW),
     "AlignmentRecord:now": AlignmentRecord("a-to-b", "orders", "mapped", "they meet", "markers", "w1", NOW),
     "ProducerRecord:now": ProducerRecord(7, "a-to-b", ("Cd", "Ab"), "transactions", "shop"),
     "WithheldRights:now": WithheldRights(

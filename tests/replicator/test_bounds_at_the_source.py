@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
+from clusters.errors import Unauthorised, Unreachable
 from clusters.fake_cluster import FakeCluster
 from clusters.flow_records import FlowRecord
 from clusters.group_offsets import CommittedOffsets, CommittedPosition
@@ -140,6 +140,22 @@ def test_starts_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(halted, Halt)
         assert halted.state == "start_missing"
         assert "group billing, and it has no position for orders-" in halted.error
+
+
+def test_trouble_with_a_start_concerns_only_what_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source(monkeypatch)
+
+    def refuse(_source: object, _groups: object) -> Any:
+        raise Unauthorised("DESCRIBE on group billing is missing", alias="onprem")
+
+    monkeypatch.setattr(start_offsets, "_read_groups", refuse)
+    halted = Halt("unauthorised", "DESCRIBE on group billing is missing")
+    assert source.find_starts(CopyBound(group="billing"), begins={"orders": {0: 1}}) == [1, halted, halted]
+    logs = read_leader_logs(source.cluster.settings, [("orders", 0)], READ_COMMITTED)
+    source.cluster.stop()
+    at_instant: Any = replace(RECORD, flow=replace(FLOW, start=CopyBound(timestamp_ms=1)))
+    fresh: Any = {KEYS[0]: logs["orders", 0]}
+    assert isinstance(find_starts(at_instant, fresh, source.cluster.settings)[KEYS[0]], Reinspect)
 
 
 def test_an_end_is_written_down_when_it_is_found_and_holds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from clusters.fake_cluster import FakeCluster
 from clusters.flow_records import FlowRecord
 from clusters.partition_end_records import PartitionEnd
 from clusters.wire.messages import FetchPartition, ProducedPartition
+from clusters.worker_heartbeats import SILENT_MS
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_state import SourceCursor, TargetProgress
@@ -23,6 +24,7 @@ from replicator.errors import CompactionHole, EndPassed
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import COMPLETE, EndReached, Halt, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision
+from replicator.worker.flow_state import is_halted, mark_if_silent, pick_worst_state
 from replicator.worker.partition_task import PartitionTask
 from tests.examples import choose_examples
 from tests.replicator.build import NOW, abort, answer, commit, data, emptied, transactional
@@ -179,7 +181,7 @@ def test_what_lies_behind_the_end_is_no_lag() -> None:
     assert (unknown.end, unknown.high_watermark, unknown.is_at_limit) == (100, 120, False)
 
 
-END = PartitionEnd("a-to-b", "orders", 0, 2, 400, 402, 90, "w1", NOW)
+END = PartitionEnd("a-to-b", "orders", 0, 2, 400, 402, 90, "one", "w1", NOW)
 
 
 def test_a_complete_partition_is_reported_once_and_left_alone() -> None:
@@ -196,15 +198,24 @@ def test_a_complete_partition_is_reported_once_and_left_alone() -> None:
     assert task.is_quiet(task._at)
 
 
-def test_an_order_that_is_older_than_the_end_wakes_nobody() -> None:
-    def build(at_ms: int) -> OperatorDecision:
-        return OperatorDecision("reseed", "a-to-b", "orders", 0, "target_gone", 3, "ann", None, None, str(at_ms), at_ms)
+def test_a_complete_partition_needs_no_worker() -> None:
+    task = PartitionTask(KEY, RECORD)
+    task.complete(END)
+    report = task.report("w1", 1)
+    assert mark_if_silent(report, report.at_ms + 10 * SILENT_MS) == report
+    assert not is_halted(COMPLETE)
+    assert [pick_worst_state(states) for states in (("complete",), ("complete", "running"))] == ["complete", "running"]
+
+
+def test_an_order_that_was_obeyed_before_the_end_wakes_nobody_and_another_does() -> None:
+    def build(order: str) -> OperatorDecision:
+        return OperatorDecision("reseed", "a-to-b", "orders", 0, "target_gone", 3, "ann", None, None, order, NOW)
 
     task = PartitionTask(KEY, RECORD)
     task.complete(END)
-    task.take_decision(build(NOW - 1))
+    task.take_decision(build("one"))
     assert task.is_at_rest
-    task.take_decision(build(NOW + 1))
+    task.take_decision(build("two"))
     assert task.is_ready_to_inspect(1e9)
 
 

@@ -142,6 +142,15 @@ def test_what_cannot_go_together(delivery: str, code: str, told: list[str]) -> N
     assert [finding.message for finding in found(FLOW % f", delivery: {{{delivery}}}", code)] == told
 
 
+def test_a_pair_has_no_end() -> None:
+    standby = "pattern:\n  active_standby:\n    active: a\n    standby: b\n    topics: {include: [orders]}\n"
+    [there, back] = found(standby + "    delivery: {end: latest}\n    failback: {reverse: declared_paused}\n", "TPC425")
+    assert there.message == "flow a-to-b ends, and its target is to hold all that its source has"
+    assert back.message.startswith("flow b-to-a ends, and a-to-b copies back")
+    both = "flows:\n  - {source: %s, target: %s, topics: {include: [orders]}, delivery: {end: latest}}\n"
+    assert found(both % ("a", "b"), "TPC425") == []
+
+
 @pytest.mark.parametrize("text", ["2026-11-01T00:00:00Z", "2026-11-01T00:00:00.250Z", "1970-01-01T00:00:00Z"])
 def test_instants_read_back(text: str) -> None:
     assert render_instant(parse_instant(text)) == text

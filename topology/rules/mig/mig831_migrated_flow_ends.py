@@ -1,4 +1,4 @@
-"""MIG831 migrated-flow-ends: the flow of a migration has an end (`delivery.end`).
+"""MIG831 migrated-flow-ends: the flow of a migration, or its way back, has an end (`delivery.end`).
 
 Why: a migration waits until everything in front of the fence is copied, and the flow stops in front of its end. The
 wave would wait until its time is up, with the producers fenced, or leave records behind.
@@ -19,17 +19,20 @@ def check(context: RuleContext) -> Iterator[Problem]:
     topology = context.topology
     if topology is None or topology.migration is None:
         return
-    flow = topology.flow(topology.migration.flow)
-    if flow is not None and flow.plan.end is not None:
-        yield Problem(
-            "MIG831",
-            f"flow {flow.id} is migrated, and its copy ends at {flow.plan.end}",
-            build_labels((flow.settings.where("delivery", "end"), "ends here")),
-            path=f"{flow.path}.delivery.end",
-            ids=(flow.id,),
-            help="leave `delivery.end` out; a bounded copy is a flow of its own, with a suffix and target names of its "
-            "own",
-        )
+    backs = (wave.rollback.reverse for wave in topology.migration.waves if wave.rollback is not None)
+    for flow_id in dict.fromkeys((topology.migration.flow, *backs)):
+        flow = None if flow_id is None else topology.flow(flow_id)
+        if flow is not None and flow.plan.end is not None:
+            what = "is migrated" if flow_id == topology.migration.flow else "is the way back of a wave"
+            yield Problem(
+                "MIG831",
+                f"flow {flow.id} {what}, and its copy ends at {flow.plan.end}",
+                build_labels((flow.settings.where("delivery", "end"), "ends here")),
+                path=f"{flow.path}.delivery.end",
+                ids=(flow.id,),
+                help="leave `delivery.end` out; a bounded copy is a flow of its own, with a suffix and target names of "
+                "its own",
+            )
 
 
 RULE = Rule("MIG831", "migrated-flow-ends", "error", __doc__, check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import replace
 
@@ -34,14 +35,18 @@ pytestmark = pytest.mark.kafka
 
 PARTITIONS = 2
 MANY = 6_000
-DELIVERIES = pytest.mark.parametrize(
-    "way", [{"delivery": "sequence"}, {"delivery": "transactions"}], ids=["sequence", "transactions"]
-)
-BOUNDED = pytest.mark.parametrize(
-    "way",
-    [{"delivery": "sequence"}, {"delivery": "transactions"}, {"offsets": "aligned"}],
-    ids=["sequence", "transactions", "aligned"],
-)
+SEQUENCE, TRANSACTIONS, ALIGNED = {"delivery": "sequence"}, {"delivery": "transactions"}, {"offsets": "aligned"}
+
+
+def ways(*usual: str) -> pytest.MarkDecorator:
+    """The ways to copy; those that are not usual are tried in `make soak` only."""
+    every = {"sequence": SEQUENCE, "transactions": TRANSACTIONS, "aligned": ALIGNED}
+    return pytest.mark.parametrize(
+        "way",
+        [pytest.param(way, id=name, marks=() if name in usual else pytest.mark.soak) for name, way in every.items()],
+    )
+
+
 BEGAN = int(time.time() * 1000) - 3_600_000
 
 
@@ -96,9 +101,16 @@ def wait_equal(settings, topic: str, spans: dict[int, tuple[int, int]], timeout:
         time.sleep(0.3)
 
 
-@DELIVERIES
-@pytest.mark.parametrize("start", ["timestamp", "offsets"])
-def test_a_copy_begins_where_the_file_says(kafka_pair, topic_name, tmp_path, way, start):
+@pytest.mark.parametrize(
+    ("start", "way"),
+    [
+        pytest.param("timestamp", SEQUENCE, id="timestamp"),
+        pytest.param("offsets", TRANSACTIONS, id="offsets"),
+        pytest.param("timestamp", TRANSACTIONS, id="timestamp, transactions", marks=pytest.mark.soak),
+        pytest.param("offsets", SEQUENCE, id="offsets, sequence", marks=pytest.mark.soak),
+    ],
+)
+def test_a_copy_begins_where_the_file_says(kafka_pair, topic_name, tmp_path, start, way):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, PARTITIONS, 1, {})
@@ -118,7 +130,7 @@ def test_a_copy_begins_where_the_file_says(kafka_pair, topic_name, tmp_path, way
         wait_equal(settings, topic_name, {number: (first[number], 1_200) for number in first})
 
 
-@DELIVERIES
+@pytest.mark.parametrize("way", [SEQUENCE, TRANSACTIONS], ids=["sequence", "transactions"])
 def test_a_copy_begins_where_a_group_stands_and_waits_for_its_position(kafka_pair, topic_name, tmp_path, way):
     settings = settings_of(kafka_pair)
     group = f"group-{topic_name}"
@@ -159,7 +171,7 @@ def test_an_offset_outside_the_log_halts_until_the_file_names_another(kafka_pair
         wait_equal(settings, topic_name, {0: (499, 500), 1: (500, 500)})
 
 
-@BOUNDED
+@ways("sequence", "transactions")
 def test_a_copy_ends_although_its_worker_is_killed_and_the_source_goes_on(kafka_pair, topic_name, tmp_path, way):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
@@ -191,6 +203,29 @@ def test_a_copy_ends_although_its_worker_is_killed_and_the_source_goes_on(kafka_
         assert [each.state for each in reports_of(settings["cloud"], topic_name)] == ["complete", "complete"]
 
 
+@pytest.mark.soak
+@ways("sequence", "transactions", "aligned")
+def test_a_copy_ends_however_often_its_worker_is_killed(kafka_pair, topic_name, tmp_path, way):
+    settings, chance = settings_of(kafka_pair), random.Random(7)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, PARTITIONS, 1, {})
+    sending = producer(settings["onprem"], **{"batch.size": 5_000})
+    made = 2 * MANY
+    fill(sending, topic_name, 0, made)
+    end = CopyBound(timestamp_ms=BEGAN + 3 * MANY + 1)  # it comes while the copy is under way
+    plan = applied(settings, plan_for(settings, topic_name, topic_name, end=end, quota=150_000, **way))
+    with workers(plan, "cloud", tmp_path) as spawn:
+        for _ in range(10):
+            worker = spawn()
+            time.sleep(chance.uniform(1, 9))
+            fill(sending, topic_name, made, made + 1_000)
+            made += 1_000
+            worker.kill()
+        spawn()
+        wait_states(settings["cloud"], topic_name, "complete", "complete", timeout=180)
+        wait_equal(settings, topic_name, {0: (0, 3 * MANY // 2 + 1), 1: (0, 3 * MANY // 2)})
+
+
 def test_another_end_goes_on_and_none_goes_on_for_ever(kafka_pair, topic_name, tmp_path):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
@@ -217,7 +252,7 @@ def test_another_end_goes_on_and_none_goes_on_for_ever(kafka_pair, topic_name, t
         wait_states(settings["cloud"], topic_name, "running", "running")
 
 
-@BOUNDED
+@ways("aligned")
 def test_an_instant_that_has_not_come_ends_the_copy_when_it_comes(kafka_pair, topic_name, tmp_path, way):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:

@@ -59,6 +59,7 @@ def fix_partitions(
                 (facts.flow.source, facts.flow.target),
                 compacted=pair.compacted,
                 only_copy_compacts=pair.only_copy_compacts,
+                transform=None if facts.foreign else facts.flow.transform,
                 timestamps=pair.timestamps,
                 skip=facts.skip,
                 only=facts.only,

@@ -18,6 +18,7 @@ from topology.errors import NotInPlan, UnreadablePlan
 from topology.migration_waves import PlanMigration
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
+from topology.record_transform import RecordTransform
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
@@ -200,6 +201,7 @@ class PlanFlow:
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     compression: of batches that the source stores uncompressed; None: they pass as they are.
+    transform: which records travel and what is changed in them; None: all of them, as they are.
     end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
@@ -239,6 +241,7 @@ class PlanFlow:
     placement: WorkerPlacement = "embedded"
     heal_ms: int | None = None
     compression: EgressCompression | None = None
+    transform: RecordTransform | None = None
     end: CopyEnd | None = None
 
     def selects(self, topic: str) -> bool:
@@ -299,6 +302,8 @@ class PlanFlow:
             value["heal_ms"] = self.heal_ms
         if self.compression is not None:  # older plans keep their hash
             value["compression"] = self.compression.to_json()
+        if self.transform is not None:  # older plans keep their hash
+            value["transform"] = self.transform.to_json()
         if self.end is not None:  # older plans keep their hash
             value["end"] = encode_bound(self.end)
         return value
@@ -312,6 +317,7 @@ class PlanFlow:
             **value
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
+                "transform": RecordTransform.from_json(value.get("transform")),
                 "start": decode_bound(value.get("start", "earliest")),
                 "end": decode_bound(value.get("end")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),

@@ -260,6 +260,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         placement=settings.get("workers", "placement", default="embedded"),
         heal_ms=settings.get("workers", "heal"),
         compression=_compression(settings.at("compression")),
+        transform=settings.get("transform"),
     )
 
 

@@ -42,6 +42,7 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.alignment_threads import AlignmentThreads
 from replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.rate_limit import FlowRateLimits
+from replicator.transport.transform_thread import TransformThread
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.topic_discovery import TopicDiscovery
@@ -49,6 +50,7 @@ from replicator.worker.topic_discovery import TopicDiscovery
 log = logging.getLogger("watershed.worker")
 
 UNUSED_THREADS_S = 600.0  # connections of a broker without active copies end then
+TRANSFORMED_BATCH_BYTES = 512 << 10  # of records, uncompressed, in a batch that was made anew
 _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
@@ -64,6 +66,7 @@ class CopyRegistry:
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
     latencies: FlowLatencies = field(default_factory=FlowLatencies)
+    transforms: TransformThread | None = None  # of a worker that serves flows with `transform`, and no others
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
     _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
@@ -175,8 +178,13 @@ class CopyRegistry:
         """Begin to copy a partition in transactions: the sender of its slot writes it. Raises ClusterError."""
         source = self.connect(task.record.flow.source)
         guard = self._guard(task, source, taken.source.topic_id)
+        transform = task.record.flow.transform
         copy = build_transaction_copy(
-            task.key, taken, guard.path_of, quarantine=task.record.flow.rejected == "quarantine"
+            task.key,
+            taken,
+            guard.path_of,
+            quarantine=task.record.flow.rejected == "quarantine",
+            transformed=transform is not None,
         )
         copy.source.limit, (end, before_ms) = task.limit, _split_limit(task.limit)
         limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
@@ -204,6 +212,10 @@ class CopyRegistry:
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.refusals.quarantine else None,
         )
+        if transform is not None:
+            assert self.transforms is not None, "a worker that transforms nothing has been given such a flow"
+            active.transforms = self.transforms.wake
+            self.transforms.add(active, transform, min(limits.max_batch // 2, TRANSFORMED_BATCH_BYTES))
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
@@ -274,6 +286,8 @@ class CopyRegistry:
         if sender is not None:
             sender.remove(copy)
         self._aligned.remove(active)
+        if self.transforms is not None:
+            self.transforms.remove(active)
         position = self._positions.pop(id(active), None)
         if position is not None:
             position.close()
@@ -305,6 +319,8 @@ class CopyRegistry:
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
         self._aligned.end()
+        if self.transforms is not None:
+            self.transforms.end()
         for threads in self._broker_threads.values():
             threads.end()
 

@@ -51,6 +51,7 @@ from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.transform_thread import TransformEngine, TransformThread
 from replicator.worker.applied_clusters import AppliedClusters
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.copy_registry import CopyRegistry
@@ -88,6 +89,7 @@ def run_worker(
     metrics: tuple[str, int] | None = None,
     plan_hash: str = "",
     epoch: int | None = None,
+    engine: TransformEngine | None = None,
 ) -> None:
     """Serve the flows of `topology` into `target` until `stop` is set, the fleet's record says stopped, or the
     supervisor of a later epoch has its workers ready.
@@ -96,9 +98,10 @@ def run_worker(
     raise ClusterError), as the plan with this hash has them; clusters of a plan that is applied later are taken over
     (`replicator.worker.applied_clusters`). epoch: of the supervisor that started the worker, None without one. Raises
     Unreachable or WrongCluster when the target cannot be used at all, MetricsUnavailable when that address cannot be
-    opened; everything later is retried and reported as status.
+    opened; everything later is retried and reported as status. engine: what evaluates the expressions of flows with
+    `transform`; such a worker serves these flows, and one without serves all others.
     """
-    worker = Worker(target, connect, topology, worker_id, plan_hash=plan_hash, epoch=epoch)
+    worker = Worker(target, connect, topology, worker_id, plan_hash=plan_hash, epoch=epoch, engine=engine)
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
@@ -134,7 +137,9 @@ class Worker:
         *,
         plan_hash: str = "",
         epoch: int | None = None,
+        engine: TransformEngine | None = None,
     ) -> None:
+        self._transforms = None if engine is None else TransformThread(engine)
         self._clusters, self._epoch = AppliedClusters(connect, plan_hash), epoch
         self.target, self.connect, self.topology, self.worker_id = target, self._clusters.connect, topology, worker_id
         connect = self.connect
@@ -168,7 +173,7 @@ class Worker:
         self._inspections.ends = self._desired.ends
         later = self._ledger_thread.later
         self._registry = CopyRegistry(
-            target, connect, self._writer, guards, expiration_ms, later, self._discovery, latencies
+            target, connect, self._writer, guards, expiration_ms, later, self._discovery, latencies, self._transforms
         )
         self._inspections.schema_ids = self._registry.schema_ids
         self._guards = guards
@@ -181,7 +186,8 @@ class Worker:
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
         self._seen: dict[str, int] = {}  # as WorkerHeartbeat has it
-        self._membership = Membership(target, build_fleet_group_id(topology), f"watershed-{worker_id}", self._give_up)
+        group = build_fleet_group_id(topology, transforms=engine is not None)
+        self._membership = Membership(target, group, f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
     def is_fleet_stopped(self) -> bool:
@@ -207,7 +213,8 @@ class Worker:
         flows = self._select_flows()
         self._discovery.step(flows)
         self._assign_tasks(flows)
-        self._placement_leader.step(self._membership.slots, flows, self._placement)
+        if self._transforms is None:  # transactions, and so transformed records, are never placed
+            self._placement_leader.step(self._membership.slots, flows, self._placement)
         self._sync.step(self._membership.slots, flows)
         busy = self._list_busy()
         self._retire(busy)
@@ -305,7 +312,9 @@ class Worker:
         return {
             flow_id: record
             for flow_id, record in self._desired.flows.items()
-            if record.topology == self.topology and record.flow.target == self.target.alias
+            if record.topology == self.topology
+            and record.flow.target == self.target.alias
+            and (record.flow.transform is None) == (self._transforms is None)
         }
 
     def _assign_tasks(self, flows: dict[str, FlowRecord]) -> None:

@@ -15,6 +15,7 @@ from clusters.wire.messages import FetchPartition, ProducedPartition
 from clusters.worker_heartbeats import SILENT_MS
 from replicator.batch.batch_selection import SelectedBatches, select_batches
 from replicator.batch.repack import RepackTerms
+from replicator.batch.untransformed_selection import select_untransformed
 from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import PartitionCopy
 from replicator.copy.repeatable_copy import RepeatableCopy
@@ -222,3 +223,28 @@ def test_an_order_that_was_obeyed_before_the_end_wakes_nobody_and_another_does()
 def test_an_end_is_that_of_the_flow_as_long_as_the_flow_has_the_same_one() -> None:
     assert END.is_of(RECORD)
     assert not END.is_of(FlowRecord(RECORD.flow, "sha256:0", "shop", end_revision=3))
+
+
+@pytest.mark.parametrize(
+    ("batches", "end", "parts"),
+    [
+        ((data(0, 5), data(5, 5), data(10, 5)), 5, [(0, 5, 1)]),
+        ((data(0, 5), data(5, 5), data(10, 5)), 7, [(0, 7, 2)]),  # whoever opens them counts what is in front of 7
+        ((data(0, 5), data(9, 5)), 7, [(0, 7, 1)]),
+        ((commit(0, 9), data(1, 5)), 1, [(0, 1, 0)]),
+        ((data(0, 5),), 9, [(0, 5, 1)]),
+    ],
+)
+def test_what_is_to_be_transformed_ends_as_well(batches, end, parts) -> None:
+    nothing = RepackTerms(end=end)
+    found = select_untransformed(answer(*batches), 0, (), lambda _batch: False, lambda _batch: None, nothing)
+    assert [(part.start, part.end, len(part.pieces)) for part in found.parts] == parts
+    assert found.refused is None
+
+
+def test_what_is_to_be_transformed_ends_in_front_of_the_time() -> None:
+    terms = RepackTerms(before_ms=NOW + 5)
+    late = answer(data(0, 5), data(5, 9), data(14, 5))
+    found = select_untransformed(late, 0, (), lambda _batch: False, lambda _batch: None, terms)
+    assert [(part.start, part.end) for part in found.parts] == [(0, 5)]
+    assert isinstance(found.refused, EndPassed)

@@ -335,9 +335,10 @@ def count_range_records(plan: Plan, request: RangeRequest) -> int:
 
 @contextmanager
 def open_small_range_reader(
-    plan: Plan, partitions: Sequence[ProofPartition]
+    plan: Plan, partitions: Sequence[ProofPartition], session: Callable[[], SparkSession]
 ) -> Iterator[Callable[[int, str, int, OffsetRange], RecordFingerprints]]:
-    """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers.
+    """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers;
+    by `session` where records are changed on their way.
 
     What it gives raises OffsetsExpired, NotReadable, ClusterError.
     """
@@ -347,6 +348,10 @@ def open_small_range_reader(
 
         def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
             request = by_place[topic, partition].build_request(side, span, 0)
+            if request.transform is not None:
+                from spark.transform.transformed_ranges import read_transformed_range
+
+                return read_transformed_range(session(), plan, request)
             address = build_partition_address(plan.cluster(request.cluster), request)
             if request.cluster not in connections:
                 connections[request.cluster] = stack.enter_context(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from clusters.errors import ClusterError
+from replicator.batch.egress_compression import compress_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RejectedRecord
 from replicator.batch.untransformed_selection import UntransformedPart
@@ -150,7 +151,11 @@ class TransformThread:
 
     def _take(self, served: _Served, part: UntransformedPart, result: TransformedPart) -> None:
         copy, quarantine = served.copy, served.active.quarantine
-        batches, refused, through = result.batches, None, part.end
+        compression = served.active.terms.compression
+        batches = result.batches
+        if compression is not None:
+            batches = [compress_batch(batch, compression) for batch in batches]
+        refused, through = None, part.end
         if result.rejected and quarantine is not None:
             try:
                 quarantine.keep(copy.key, result.rejected)

@@ -49,16 +49,33 @@ class CompiledTransform:
 
 def compile_transform(session: SparkSession, transform: RecordTransform) -> CompiledTransform:
     """Raises WrongExpression, which names the place in the file."""
-    for path, text in transform.expressions:
-        _parse(session, path, text)
+    for error in find_wrong_expressions(session, transform):
+        raise error
     empty = session.createDataFrame([], build_record_columns(transform))
-    seen = _see(empty, transform)
-    for path, text in transform.expressions:
-        _check_type(seen, transform, path, text)
     plan = change_records(empty, transform)._jdf.queryExecution().analyzed()
     lines = re.sub(r"#\d+L?", "", str(plan.toString())).splitlines()
     told = "\n".join((session.version, *lines[:-1]))  # the last line is where rows come from
     return CompiledTransform(transform, hashlib.sha256(told.encode()).hexdigest())
+
+
+def find_wrong_expressions(session: SparkSession, transform: RecordTransform) -> Iterator[WrongExpression]:
+    """One for each schema or expression that cannot be used."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    for name, schema in transform.schemas:
+        try:
+            StructType.fromDDL(schema)
+        except PySparkException as error:
+            yield WrongExpression(f"schema.{name}", schema, _shorten(error))
+            return
+    seen = _see(session.createDataFrame([], build_record_columns(transform)), transform)
+    for path, text in transform.expressions:
+        try:
+            _parse(session, path, text)
+            _check_type(seen, transform, path, text)
+        except WrongExpression as error:
+            yield error
 
 
 def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
@@ -168,4 +185,5 @@ def _shorten(error: Exception) -> str:
     """What Spark says, without the plan that stands behind it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = re.sub(r"\s*SQLSTATE: \w+", "", lines[0] if lines else type(error).__name__)
+    first = re.sub(rf"(, `{_CORRUPT}`|; line \d+ pos \d+)", "", first)
     return first.rstrip(".; ")

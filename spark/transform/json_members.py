@@ -68,13 +68,16 @@ def _change_object(text: str, at: int, changes: MemberChanges, where: str) -> tu
             left.pop(name, None)
         else:
             at = _pass_value(text, value)
-            kept.append(text[began:at])
+            piece = text[began:at]
+            kept.append(piece)
         after = _skip_blanks(text, at)
         sign = text[after : after + 1]
         if sign == "}":
             return _close(kept, left, text[at:after]), after + 1
         if sign != ",":
             raise ValueError(f"expected `,` or `}}` at character {after}")
+        if kept and piece is not _DROPPED:
+            kept[-1] += text[at:after]
         at = after + 1
 
 

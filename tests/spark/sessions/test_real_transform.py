@@ -165,7 +165,7 @@ def transform_worker(path: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]
     environ = {**os.environ, "WATERSHED_SECRET_PEPPER": SECRET}
     with log.open("ab") as out:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "spark.transform.transform_worker", "--topology", str(path), "--target", "cloud"],
+            [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "cloud", "--transforms"],
             stderr=out, stdout=out, env=environ,
         )  # fmt: skip
     try:

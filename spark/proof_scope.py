@@ -103,7 +103,9 @@ def find_partitions_not_begun(facts: FlowFacts, observed: Sequence[ObservedParti
     if facts.flow.start == "earliest" or facts.foreign:
         return []
     return [
-        f"{o.place.name}: no worker has begun this partition" for o in observed if not o.map.runs and o.source.end > 0
+        f"{o.place.name}: no worker has begun this partition"
+        for o in observed
+        if not o.map.runs and o.source.end > 0 and (o.place.topic, o.place.partition) not in facts.complete
     ]
 
 

@@ -98,6 +98,7 @@ class FlowFacts:
     alignments: dict[str, list[str]] = field(default_factory=dict)  # how a foreign copy was aligned, by source topic
     # where the flow begins, by source topic and partition
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    complete: frozenset[tuple[str, int]] = frozenset()  # source partitions that are copied up to their end
     guarantee: str | None = None  # what the flow was promised when it was applied; None where nobody wrote it down
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
@@ -262,16 +263,18 @@ def _read_barriers(facts: FlowFacts, pairs: _Pairs) -> dict[PartitionPair, int]:
 
 def _read_copy_ends(facts: FlowFacts) -> dict[tuple[str, int], int]:
     """Where the copies of partitions end (`delivery.end`), as far as that is known, by source topic and partition."""
-    flow = facts.flow
+    flow, found = facts.flow, dict[tuple[str, int], int]()
     if facts.foreign or flow.end is None:
-        return {}
-    if isinstance(flow.end, CopyBound) and flow.end.offsets:
-        return {(topic, number): offset for topic, each in flow.end.offsets for number, offset in each}
+        return found
+    if isinstance(flow.end, CopyBound):
+        found |= {(topic, number): offset for topic, each in flow.end.offsets for number, offset in each}
     record = read_flows(facts.target_settings).get(flow.id)
-    if record is None:
-        return {}
-    written = read_partition_ends(facts.target_settings).values()
-    return {(end.topic, end.partition): end.offset for end in written if end.flow == flow.id and end.is_of(record)}
+    if record is not None:
+        written = read_partition_ends(facts.target_settings).values()
+        ours = [end for end in written if end.flow == flow.id and end.is_of(record)]
+        found |= {(end.topic, end.partition): end.offset for end in ours}
+        facts.complete = frozenset((end.topic, end.partition) for end in ours if end.is_reached)
+    return found
 
 
 def _observe_once(

@@ -107,6 +107,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "compression": record.flow.compression.to_json() if record and record.flow.compression else None,
                 "copied_bytes": sum(row["copied_bytes"] for row in partitions),
                 "saved_bytes": sum(row["saved_bytes"] for row in partitions),
+                "end": str(record.flow.end) if record and record.flow.end is not None else None,
                 "retired": sorted(record.retired) if record else [],
                 "partitions": partitions,
                 "sync": [report.to_json() for report in beside if report.flow == flow.id],

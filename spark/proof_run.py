@@ -351,6 +351,8 @@ def _add_fence_state(run: _ProofRun, flows: Sequence[_FlowObservation], judgemen
     if judgement.errors:
         return judgement
     for flow in flows:
+        if flow.facts.flow.end is not None:  # what is written behind the end of a copy is no straggler
+            continue
         admin, settings = run.clusters.open(flow.facts.flow.source)
         judgement = add_fence_findings(
             judgement,

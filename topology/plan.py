@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from topology.bounded_json import parse_json_object
+from topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from topology.egress_compression import EgressCompression
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.migration_waves import PlanMigration
@@ -201,6 +202,7 @@ class PlanFlow:
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     compression: of batches that the source stores uncompressed; None: they pass as they are.
     transform: which records travel and what is changed in them; None: all of them, as they are.
+    end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
 
@@ -217,7 +219,7 @@ class PlanFlow:
     discovery_ms: int = 10_000
     state: Literal["running", "paused"] = "running"
     offsets: Literal["mapped", "aligned"] = "mapped"
-    start: Literal["earliest", "latest"] = "earliest"
+    start: CopyStart = "earliest"
     replication_factor: int | None = None
     sync_configs: SyncMode = "once"
     sync_configs_include: tuple[str, ...] = ()
@@ -240,6 +242,7 @@ class PlanFlow:
     heal_ms: int | None = None
     compression: EgressCompression | None = None
     transform: RecordTransform | None = None
+    end: CopyEnd | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -270,7 +273,7 @@ class PlanFlow:
             "discovery_ms": self.discovery_ms,
             "state": self.state,
             "offsets": self.offsets,
-            "start": self.start,
+            "start": encode_bound(self.start),
             "replication_factor": self.replication_factor,
             "sync_configs": self.sync_configs,
             "sync_configs_include": list(self.sync_configs_include),
@@ -301,6 +304,8 @@ class PlanFlow:
             value["compression"] = self.compression.to_json()
         if self.transform is not None:  # older plans keep their hash
             value["transform"] = self.transform.to_json()
+        if self.end is not None:  # older plans keep their hash
+            value["end"] = encode_bound(self.end)
         return value
 
     @classmethod
@@ -313,6 +318,8 @@ class PlanFlow:
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
                 "transform": RecordTransform.from_json(value.get("transform")),
+                "start": decode_bound(value.get("start", "earliest")),
+                "end": decode_bound(value.get("end")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),

@@ -25,6 +25,7 @@ from replicator.compression_forecast import CompressionForecast, forecast_compre
 from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
 from replicator.sync.sync_on_apply import find_sync_differences
 from topology.cluster_capabilities import ClusterCapabilities
+from topology.copy_bounds import encode_bound
 from topology.delivery_guarantee import GuaranteeDecision
 from topology.drift import FieldDrift, find_drift
 from topology.inventory import Inventory
@@ -181,6 +182,8 @@ def _document(review: PlanReview) -> dict[str, Any]:
                 "paths": each.paths,
                 **encode_guarantee(decisions.get(each.id)),
                 "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
+                "start": encode_bound(each.start),
+                "end": None if each.end is None else encode_bound(each.end),
             }
             for each in compiled.flows
         ],
@@ -206,6 +209,9 @@ def _lines(review: PlanReview) -> Iterator[str]:
     yield from (f"! {each}" for each in review.missing)
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
+        if flow.start != "earliest" or flow.end is not None:
+            until = "never ends" if flow.end is None else f"ends at {flow.end}, nothing behind it is copied"
+            yield f"  {flow.id} begins at {flow.start} and {until}"
         if flow.delivery == "transactions":
             told = ", and tells the way of each batch" if flow.paths else ""
             yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"

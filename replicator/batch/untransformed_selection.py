@@ -11,15 +11,17 @@ from crc32c import crc32c
 from replicator.batch.batch_selection import decode_with_outcome
 from replicator.batch.header_rewrite import CRC_STARTS_AT
 from replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, BatchChecksum, RawBatch
-from replicator.errors import BadBatch
+from replicator.batch.repack import RepackTerms
+from replicator.errors import BadBatch, EndPassed
 
 _CRC_AT: Final = 17
+_WITHOUT_END: Final = RepackTerms()
 PART_BYTES: Final = 1 << 20  # of batches as stored: what one task of Spark opens at a time
 
 
 @dataclass(slots=True)
 class UntransformedPart:
-    """A part of the source's log, up to `end`: its batches as stored, of which the records from `start` on count.
+    """A part of the source's log: its batches as stored, of which the records from `start` on count, up to `end`.
 
     first: the first of the batches; None where there are none. leader_epoch: of the last batch in it, -1 if unknown.
     """
@@ -41,9 +43,10 @@ class UntransformedPart:
         self.pieces.append(batch.data)
         self.size += len(batch.data)
 
-    def advance(self, batch: RawBatch) -> None:
-        """The part reaches over this batch, whether its records count or not."""
-        self.end, self.leader_epoch = batch.end, batch.leader_epoch
+    def advance(self, batch: RawBatch, most: int | None = None) -> None:
+        """The part reaches over this batch, whether its records count or not; up to source offset `most`."""
+        self.end = batch.end if most is None else min(batch.end, most)
+        self.leader_epoch = batch.leader_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +65,21 @@ def select_untransformed(
     aborted: tuple[tuple[int, int], ...],
     leave_out: Callable[[RawBatch], bool],
     path_of: Callable[[RawBatch], object],
+    terms: RepackTerms = _WITHOUT_END,
 ) -> UntransformedSelection:
-    """Cut an answer into parts of at most PART_BYTES (or one batch), all batches of which came the same way."""
+    """Cut an answer into parts of at most PART_BYTES (or one batch), all batches of which came the same way. The parts
+    end where `terms` say that the copy does, or in front of the batch that has to be refused for its end."""
     parts = [UntransformedPart(position, position)]
     last: RawBatch | None = None
     refused: BadBatch | None = None
     try:
         for batch, counts in _list_batches(fetched, position, aborted, leave_out):
             here = parts[-1]
+            if terms.end is not None and here.end >= terms.end:
+                break
+            if terms.before_ms is not None and batch.max_timestamp >= terms.before_ms:
+                raise EndPassed(batch.base)
+            counts = counts and not terms.is_beyond_end(batch)
             if counts and here.first is not None:
                 is_full = here.size + len(batch.data) > PART_BYTES
                 if is_full or path_of(here.first) != path_of(batch):
@@ -77,7 +87,7 @@ def select_untransformed(
                     parts.append(here)
             if counts:
                 here.add(batch)
-            here.advance(batch)
+            here.advance(batch, terms.end)
             last = batch
     except BadBatch as error:
         refused = error

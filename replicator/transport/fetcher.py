@@ -290,6 +290,7 @@ def _can_fetch(active: ActiveCopy) -> bool:
         and copy.refusals.batch is None
         and copy.queue.buffered < _PARTITION_BUFFER
         and not copy.is_crowded
+        and not copy.source.is_at_limit
     )
 
 
@@ -314,7 +315,7 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if trouble is not None:
         active.copy.stop(trouble)
         return
-    copy.source.end, copy.source.high_watermark = answer.last_stable, answer.high_watermark
+    copy.source.note_log_end(answer.last_stable, answer.high_watermark)
     copy.source.seen_at = time.monotonic()
     records = answer.records
     size = len(records)
@@ -350,7 +351,7 @@ def _hold(
     """Leave what was fetched to whoever transforms it."""
     copy = active.copy
     assert isinstance(copy, TransformedCopy)
-    found = select_untransformed(records, copy.source.position, aborted, active.leave_out, copy.path_of)
+    found = select_untransformed(records, copy.source.position, aborted, active.leave_out, copy.path_of, active.terms)
     copy.hold(found.parts, found.last_batch, found.refused)
     active.rate.spend(len(records), time.monotonic())
     tell()

@@ -28,6 +28,7 @@ from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
+from replicator.copy_limit import CopyLimit
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
@@ -85,7 +86,7 @@ class CopyRegistry:
     def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
         """Begin to copy a partition with sequence numbers, or to fill its log first. Raises ClusterError."""
         decided = taken.resume
-        refused = self._still_refused(task.key, decided.position)
+        refused, (end, before_ms) = self._still_refused(task.key, decided.position), _split_limit(task.limit)
         copy = (AlignedCopy if taken.aligned else PartitionCopy)(
             key=task.key,
             source_id=taken.source.topic_id,
@@ -95,6 +96,7 @@ class CopyRegistry:
                 find_leader_epoch_below(taken.block.epochs, decided.position),
                 list(taken.block.epochs),
                 taken.last_batch,
+                limit=task.limit,
             ),
             progress=TargetProgress(decided.target_end),
             refusals=Refusals(quarantine=task.record.flow.rejected == "quarantine"),
@@ -140,6 +142,8 @@ class CopyRegistry:
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
                 compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
             ),
             quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
@@ -182,6 +186,7 @@ class CopyRegistry:
             quarantine=task.record.flow.rejected == "quarantine",
             transformed=transform is not None,
         )
+        copy.source.limit, (end, before_ms) = task.limit, _split_limit(task.limit)
         limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
         refused = self._still_refused(task.key, copy.source.position)
         active = ActiveCopy(
@@ -200,6 +205,8 @@ class CopyRegistry:
                 takes_all_of=guard.takes_all_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
             ),
             counted=counted,
             wake=taken.sender.wake,
@@ -227,13 +234,14 @@ class CopyRegistry:
             key=task.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
-            source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch),
+            source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch, limit=task.limit),
             progress=TargetProgress(at.log.known_end),
         )
 
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
+        end, before_ms = _split_limit(task.limit)
         guard = self._guard(task, source, taken.source.topic_id)
         limits = self.discovery.limits_of(task.key.flow, task.key.target_topic)
         active = ActiveCopy(
@@ -244,7 +252,13 @@ class CopyRegistry:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(limits, takes_all_of=guard.takes_all_of, compression=task.record.flow.compression),
+            terms=RepackTerms(
+                limits,
+                takes_all_of=guard.takes_all_of,
+                compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
+            ),
             latency=self.latencies.of(task.key.flow),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
@@ -357,3 +371,10 @@ class CopyRegistry:
             for active in threads.list_holders()
         }
         return _BUDGET_BYTES - sum(active.copy.queue.buffered for active in holders.values())
+
+
+def _split_limit(limit: CopyLimit | None) -> tuple[int | None, int | None]:
+    """`end` and `before_ms` of `RepackTerms`: the offset as soon as it is known, the time until then."""
+    if limit is None:
+        return None, None
+    return limit.offset, limit.before_ms if limit.offset is None else None

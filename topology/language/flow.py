@@ -11,6 +11,7 @@ from topology.egress_compression import (
     NO_COMPRESSION,
     build_egress_compression,
 )
+from topology.language.copy_bounds import END_SHAPE, START_SHAPE
 from topology.language.scalars import (
     BOOLEAN_SHAPE,
     DURATION_SHAPE,
@@ -190,7 +191,16 @@ _DELIVERY = RecordShape(
             "`read_committed`",
         ),
         "start": ShapeKey(
-            build_enum_shape("earliest", "latest"), "Where a topic begins that was never copied.", "`earliest`"
+            START_SHAPE,
+            "Where a topic begins that was never copied: `earliest`, `latest`, or at an instant, at offsets, where a "
+            "consumer group stands. See copying.md.",
+            "`earliest`",
+        ),
+        "end": ShapeKey(
+            END_SHAPE,
+            "Where the copy ends: what stands in front of it is copied, nothing behind it, and the flow is then "
+            "`complete`. `latest` is the log's end when a worker first looks. See copying.md.",
+            "never",
         ),
         "on_gap": ShapeKey(
             build_enum_shape("stop", "continue"), "What happens when records expired before they were copied.", "`stop`"

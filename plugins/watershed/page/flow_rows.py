@@ -20,7 +20,14 @@ _Row = dict[str, Any]
 _Snapshots = Mapping[str, ClusterSnapshot]  # by alias
 
 _NOT_APPLIED, _NO_ANSWER, _READING = "not_applied", "unknown", "reading"
-_LEVELS = {"running": "ok", "catching_up": "busy", "aligning": "busy", "starting": "busy", "retrying": "warn"}
+_LEVELS = {
+    "complete": "ok",
+    "running": "ok",
+    "catching_up": "busy",
+    "aligning": "busy",
+    "starting": "busy",
+    "retrying": "warn",
+}
 _LEVELS |= {
     SILENT_STATE: "warn",
     "paused": "idle",

@@ -39,6 +39,16 @@ class TakenTransactionPartition:
     session: int
     last_batch: BatchChecksum | None = None
 
+    @property
+    def position(self) -> int:
+        """The source offset at which copying goes on."""
+        return self.known.position.position
+
+    @property
+    def target_end(self) -> int:
+        """The target offset behind what was copied."""
+        return self.known.position.target_end
+
 
 @dataclass(slots=True)
 class TransactionTakeover(PositionTakeover):

@@ -102,7 +102,10 @@ class PartitionRestore:
         return sum(each.records for each in self._objects)
 
     def may_be_followed(self, terms: TargetTerms) -> bool:
-        """Whether requests of an earlier run may still be under way, unnoticed. Raises as `run`."""
+        """Whether requests of an earlier run may still be under way, unnoticed, to a log that has to be gone on with.
+        Raises as `run`."""
+        if self._is_complete(self._log.range(), is_equal=terms.gap_method is not None):
+            return False
         self._producer = take_producer(self._log, self._connect, terms.bump)
         return self._producer.may_be_followed
 
@@ -166,6 +169,11 @@ class PartitionRestore:
         if is_equal and there.end <= start and there != LogRange(start, start):
             bare, most = terms.gap_method == "markers", terms.limits.max_batch
             fill_log(self._log, start, RESTORE_FLOW, terms.bump, bare=bare, max_batch=most)
+        there = self._log.range()
+        if self._is_complete(there, is_equal=is_equal):
+            if why := self.check(there, is_equal=is_equal):
+                raise NotRestorable(why)
+            return there.end
         if self._producer is None:
             self._producer = take_producer(self._log, self._connect, terms.bump)
             if self._producer.may_be_followed:
@@ -176,9 +184,10 @@ class PartitionRestore:
         if why := self.check(there, is_equal=is_equal):
             raise NotRestorable(why)
         position = there.end if is_equal else self.find_offsets(there.start)[0].to_source(there.end)
-        if position >= self._archived.end:
-            return there.end
         return self._write(self._build_copy(terms, self._producer, position, there.end), terms)
+
+    def _is_complete(self, log: LogRange, *, is_equal: bool) -> bool:
+        return log.end == (self._archived.end if is_equal else self.find_offsets(log.start)[1])
 
     def _build_copy(self, terms: TargetTerms, producer: RestoreProducer, position: int, end: int) -> PartitionCopy:
         now = int(time.time() * 1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -39,6 +39,10 @@ class ArchiveStorage(Protocol):
 
     def replace(self, path: str, content: bytes) -> None:
         """A file that may be there: a reader finds the former content or this, whole."""
+        ...
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Holds the archive for one run, where the place has locks. Raises WrongUse while another run holds it."""
         ...
 
 

@@ -15,6 +15,7 @@ from cli.archive_text import (
     render_manifest,
 )
 from cli.archive_topics import find_cluster_settings, parse_topic_globs
+from cli.quantity_param import SIZE_PARAM
 
 if TYPE_CHECKING:
     from clusters.registry.registry_settings import RegistrySettings
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 @click.option("--cluster", "alias", metavar="ALIAS", help="The cluster whose topics are archived, or compared.")
 @click.option("--topics", multiple=True, metavar="GLOB,GLOB", help="Topics of the cluster; may be repeated.")
 @click.option("--to", "place", metavar="DIR", help="Where the archive goes, or lies: a folder, or s3a://BUCKET/PREFIX.")
+@click.option(
+    "--object-size", type=SIZE_PARAM, default="32MiB", show_default=True, help="Bytes of batches in an object."
+)
 @click.option("--dry-run", is_flag=True, help="Say how many bytes and objects it would write.")
 @click.option("--check", metavar="DIR", help="Is this archive as it was written?")
 @click.option("--seal", metavar="HASH", help="With --check: the seal that was written down.")
@@ -44,6 +48,7 @@ def archive(
     alias: str | None,
     topics: tuple[str, ...],
     place: str | None,
+    object_size: int,
     dry_run: bool,
     check: str | None,
     seal: str | None,
@@ -72,7 +77,7 @@ def archive(
     if place is None or not topics:
         raise click.UsageError("name the topics and the folder: --topics GLOB --to DIR")
     is_quiet = bool(context.obj and context.obj.get("quiet")) or form == "json"
-    return _write_archive(settings, registry, topics, place, form, dry_run=dry_run, is_quiet=is_quiet)
+    return _write_archive(settings, registry, topics, place, object_size, form, dry_run=dry_run, is_quiet=is_quiet)
 
 
 def _require_one_purpose(
@@ -96,18 +101,19 @@ def _write_archive(
     registry: RegistrySettings | None,
     topics: tuple[str, ...],
     place: str,
+    object_size: int,
     form: str,
     *,
     dry_run: bool,
     is_quiet: bool,
 ) -> int:
-    from spark.archive.archive_run import DEFAULT_OBJECT_BYTES, archive_topics, estimate_archive, plan_archive
+    from spark.archive.archive_run import archive_topics, estimate_archive, plan_archive
     from spark.archive.s3_storage import open_archive_storage
 
     selection, storage = parse_topic_globs(topics), open_archive_storage(place)
     if dry_run:
         plan = plan_archive(settings, selection, storage)
-        _show(render_archive_estimate(plan, estimate_archive(settings, plan, DEFAULT_OBJECT_BYTES)), form)
+        _show(render_archive_estimate(plan, estimate_archive(settings, plan, object_size)), form)
         return 0
 
     def report(entry: ArchivedObject) -> None:
@@ -115,7 +121,9 @@ def _write_archive(
             click.echo(f"{entry.path}  {entry.records:,} records, {entry.size:,} bytes", err=True)
 
     with storage.lock():
-        outcome = archive_topics(settings, selection, storage, registry=registry, report=report)
+        outcome = archive_topics(
+            settings, selection, storage, registry=registry, object_bytes=object_size, report=report
+        )
     _show(render_archive_outcome(outcome, place), form)
     for line in outcome.unread:
         click.echo(f"position not archived: {line}", err=True)

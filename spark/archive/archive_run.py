@@ -54,7 +54,6 @@ from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_record_batches
 from topology.selectors import TopicSelection
 
-DEFAULT_OBJECT_BYTES: Final = 32 << 20  # of batches; three times that is held in memory for each partition that is read
 _AT_ONCE: Final = 4  # partitions
 _REACHABLE_GROUP_TYPES: Final = frozenset({"classic", "consumer", "streams"})  # that commit offsets
 
@@ -146,10 +145,13 @@ def archive_topics(
     storage: ArchiveStorage,
     *,
     registry: RegistrySettings | None = None,
-    object_bytes: int = DEFAULT_OBJECT_BYTES,
+    object_bytes: int,
     report: Callable[[ArchivedObject], None] = lambda _: None,
 ) -> ArchiveOutcome:
-    """Archives what is committed now. The caller holds the storage for itself. report hears of each object.
+    """Archives what is committed now. The caller holds the storage for itself.
+
+    object_bytes: of batches in an object; three times that is held in memory for each partition that is read. report
+    hears of each object.
 
     Positions of groups are read before the ends of logs, so none of them lies behind what is archived.
     Raises as `plan_archive`, and Unwritable, NotReadable.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -223,45 +222,62 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     assert "were deleted (retention) before they were archived" in capsys.readouterr().err
 
 
-def kill_at_random(words: list[object], chance: random.Random, times: int, longest_s: float) -> int:
-    """Starts the command again and again and kills it at a random moment; then lets it end. How often it was killed."""
-    killed = 0
-    for _ in range(times):
-        started = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            started.wait(chance.uniform(0.4, longest_s))
-        except subprocess.TimeoutExpired:
-            started.send_signal(signal.SIGKILL)
-            started.wait()
-            killed += 1
-    return killed
+def kill_when(words: list[object], is_reached: Callable[[], bool]) -> bool:
+    """Starts the command and kills it with -9 once it has come so far; False where it ended before."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "cli.main", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as started:
+        deadline = time.monotonic() + 240
+        while started.poll() is None and not is_reached():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        was_running = started.poll() is None
+        started.kill()
+    return was_running
 
 
-def test_killed_at_random_and_run_again_everything_is_there_once(kafka_pair, topic_name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("age", ["young", "old"])
+def test_killed_again_and_again_everything_is_there_once(kafka_pair, topic_name: str, tmp_path: Path, age: str) -> None:
+    """Old: brokers may forget the producer at any time, so each run waits until nothing can be under way."""
     settings, file, folder = settings_of(kafka_pair), write_file(kafka_pair, tmp_path), tmp_path / "archive"
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
     committed = transactions(settings["onprem"], topic_name, 6)
-    now, sending = int(time.time() * 1000), producer(settings["onprem"], **{"batch.size": 20_000})
+    stamp = int(time.time() * 1000) if age == "young" else OLD
+    sending = producer(settings["onprem"], **{"batch.size": 20_000})
     for number in range(120_000):
-        sending.produce(topic_name, b"%d" % number + b"." * 200, partition=number % 2, timestamp=now)
+        sending.produce(topic_name, b"%d" % number + b"." * 200, partition=number % 2, timestamp=stamp)
         if number % 1_000 == 0:
-            sending.poll(0.01)
             sending.flush()
     sending.flush()
     committed += transactions(settings["onprem"], topic_name, 6) + 120_000
-    chance = random.Random(topic_name)
+    chance = random.Random(age)
     archiving: list[object] = ["archive", file, "--cluster", "onprem", "--topics", topic_name, "--to", folder]
-    killed = kill_at_random(archiving, chance, 4, 1.6)
+    archiving += ["--object-size", "1MiB"]
+    for objects in sorted(chance.sample(range(1, 24), 5)):
+        kill_when(archiving, lambda least=objects: len(list(folder.rglob("*.parquet"))) >= least)
+        assert not (folder / MANIFEST_FILE).exists()
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet") if not path.name.startswith(".")}
+    assert before
     assert run(*archiving) == 0
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}.items()
     assert run("archive", "--check", folder) == 0
     assert sum(each.records for each in require_manifest(FolderStorage(folder)).objects) == committed
+
     restoring: list[object] = ["restore", file, "--cluster", "cloud", "--from", folder]
-    killed += kill_at_random(restoring, chance, 6, 3.5)
+    kills = 0
+    with Admin(settings["cloud"]) as admin:
+
+        def has_reached(least: int) -> bool:
+            if topic_name not in admin.shapes():
+                return False
+            places = [TopicPartition(topic_name, number) for number in range(2)]
+            return sum(span.end for span in admin.offsets(places, "read_uncommitted").values()) >= least
+
+        for least in sorted(chance.sample(range(120_000), 5 if age == "young" else 2)):
+            kills += kill_when(restoring, lambda least=least: has_reached(least))
+    assert kills
     assert run(*restoring) == 0
-    assert killed
     here = read_all(settings["onprem"], topic_name, 2)
     assert sum(map(len, here.values())) == committed
     assert read_all(settings["cloud"], topic_name, 2) == here

@@ -46,9 +46,9 @@ def restore(
     manifest before anything is written. A run that was killed goes on where it stopped: run it again. Groups with
     members, and groups that have committed something else, are left alone (exit code 1, each is named).
 
-    Needs CREATE, WRITE, READ, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS on the topics, WRITE on transactional ids
-    that begin with `watershed-restore|` and `watershed-fill|`, READ on the groups; equal offsets need DELETE on the
-    topics (DeleteRecords), and ALTER on the cluster makes gaps cheap. docs/archive.md explains all of it.
+    Needs CREATE, WRITE, READ, DESCRIBE_CONFIGS and ALTER_CONFIGS on the topics, DESCRIBE_CONFIGS on the cluster, WRITE
+    on transactional ids that begin with `watershed-restore|` and `watershed-fill|`, READ on the groups; equal offsets
+    need DELETE on the topics (DeleteRecords), and ALTER on the cluster makes gaps cheap. docs/archive.md explains it.
     """
     from clusters.admin import Admin
     from spark.archive.restore_run import RestoreRequest, plan_restore, restore_topics

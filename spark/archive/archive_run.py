@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -310,19 +309,30 @@ def _read_positions(settings: ConnectionSettings, topics: TopicSelection) -> tup
 
 
 def _read_schemas(registry: RegistrySettings, topics: set[str]) -> list[ArchivedSchema]:
-    """All versions of the subjects that are called after these topics. Raises ClusterError."""
-    with closing(RegistryClient(registry)) as client:
-        subjects = [each for each in client.subjects() if parse_subject(each).topic in topics]
-        return [
-            ArchivedSchema(
-                found.subject,
-                found.version,
-                found.id,
-                found.schema.type,
-                found.schema.text,
-                tuple((each.name, each.subject, each.version) for each in found.schema.references),
-            )
-            for subject in subjects
-            for found in client.history(subject)
-            if not found.deleted
+    """All versions of the subjects that are called after these topics, and the versions that those refer to. Raises
+    ClusterError."""
+    found: dict[tuple[str, int], ArchivedSchema] = {}
+    with RegistryClient(registry) as client:
+        waiting = [
+            each
+            for subject in client.subjects()
+            if parse_subject(subject).topic in topics
+            for each in client.history(subject)
+            if not each.deleted
         ]
+        while waiting:
+            each = waiting.pop()
+            if (each.subject, each.version) in found:
+                continue
+            references = each.schema.references
+            found[each.subject, each.version] = ArchivedSchema(
+                each.subject,
+                each.version,
+                each.id,
+                each.schema.type,
+                each.schema.text,
+                tuple((other.name, other.subject, other.version) for other in references),
+            )
+            named = [client.version(other.subject, other.version) for other in references]
+            waiting += [other for other in named if other is not None]
+    return list(found.values())

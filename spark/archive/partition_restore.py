@@ -156,6 +156,8 @@ class PartitionRestore:
         """Raises what another attempt does not mend."""
         if isinstance(trouble, SessionLost) and isinstance(trouble.trouble, Halt):
             raise NotRestorable(f"{self._log}: {trouble.trouble.error}") from None
+        if isinstance(trouble, SessionLost) and trouble.code in error_codes.AUTHORIZATION_CODES:
+            raise NotRestorable(f"{self._log}: {trouble}. Give this account WRITE on the topic") from None
         if isinstance(trouble, Misaligned):
             raise NotRestorable(str(trouble)) from None
         if isinstance(trouble, ClusterError) and (is_stuck or not _is_passing(trouble)):

@@ -13,10 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from cli.main import main
 from clusters.admin import Admin
 from clusters.group_offsets import CommittedPosition, GroupOffsets
+from clusters.registry.client import RegistryClient
+from clusters.registry.registry_settings import RegistrySettings
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
@@ -26,7 +29,8 @@ from spark.archive.manifest import MANIFEST_FILE
 from spark.archive.storage import FolderStorage
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.brokers.test_real_formats import compact
-from tests.replicator.real import producer, put, read_all, settings_of
+from tests.replicator.real import producer, put, read_all, settings_of, wait_decided
+from tests.replicator.real_schemas import registered
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -282,3 +286,49 @@ def test_killed_again_and_again_everything_is_there_once(kafka_pair, topic_name:
     assert sum(map(len, here.values())) == committed
     assert read_all(settings["cloud"], topic_name, 2) == here
     assert log_ranges(settings["cloud"], topic_name, 2) == log_ranges(settings["onprem"], topic_name, 2)
+
+
+def test_schemas_open_transactions_and_a_topic_that_is_created_again(
+    kafka_pair, registry_pair, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings, file, folder = settings_of(kafka_pair), write_file(kafka_pair, tmp_path), tmp_path / "archive"
+    url = registry_pair[0].url
+    file.write_text(file.read_text().replace('"]}\n', f'"], schema_registry: {{url: "{url}"}}}}\n', 1))
+    with RegistryClient(RegistrySettings("onprem", url)) as client:
+        ids, key = registered(client, topic_name)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+    put(sending := producer(settings["onprem"]), topic_name, 50)
+    sending.flush()
+    writing = producer(settings["onprem"], **{"transactional.id": f"{topic_name}-open"})
+    writing.init_transactions()
+    writing.begin_transaction()
+    put(writing, topic_name, 7)
+    writing.flush()
+    archiving = ["archive", file, "--cluster", "onprem", "--topics", topic_name, "--to", folder]
+    assert run(*archiving) == 0
+    assert f"open transactions: {topic_name}-0 has 7 offsets behind 50" in capsys.readouterr().out
+    manifest = require_manifest(FolderStorage(folder))
+    found = {(each.subject, each.version): each.id for each in manifest.schemas}
+    assert found.pop((f"{topic_name}-address", 1))  # the values refer to it
+    value = f"{topic_name}-value"
+    assert found == {(value, 1): ids[0], (value, 2): ids[1], (f"{topic_name}-key", 1): key}
+    writing.commit_transaction()
+    wait_decided(settings["onprem"], topic_name)
+    assert run(*archiving) == 0
+    assert sum(each.records for each in require_manifest(FolderStorage(folder)).objects) == 57
+
+    deleting = AdminClient(settings["onprem"].librdkafka({}))  # a future of a client that is gone never ends well
+    deleting.delete_topics([topic_name])[topic_name].result()
+    with Admin(settings["onprem"]) as admin:
+        deadline = time.monotonic() + 60
+        while admin.topic(topic_name) is not None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        admin.create_topic(topic_name, 1, 1)
+    put(sending, topic_name, 90)
+    sending.flush()
+    capsys.readouterr()
+    assert run(*archiving) == 2
+    assert "was deleted and created again" in capsys.readouterr().err
+    assert run("archive", "--check", folder) == 0

@@ -35,6 +35,7 @@ def compare_archive(
     """
     manifest = require_manifest(storage)
     named = select_archived_topics(manifest, topics, renames)
+    objects = manifest.group_objects()
     maps = {} if map_file is None else _require_maps(map_file)
     wanted = TopicSelection(tuple(Selector("literal", target) for _, target in named), allow_internal=True)
     with LogOffsetReader(settings) as logs:
@@ -48,7 +49,7 @@ def compare_archive(
             raise WrongUse(f"{map_file} is about another topic {log.topic} (id {found.target_id}) than the cluster has")
         return compare_partition(
             storage,
-            manifest.objects_of(topic, number),
+            objects.get((topic, number), ()),
             PartitionAddress(settings, log.topic, log.topic_id, number),
             LogRange(starts[log], ends[log]),
             None if found is None else found.offsets,

@@ -11,7 +11,6 @@ from spark.archive.manifest import (
     OBJECTS_FOLDER,
     ArchivedObject,
     ArchiveManifest,
-    build_object_path,
     decode_manifest,
     parse_object_name,
 )
@@ -85,26 +84,38 @@ def find_left_objects(
     """Complete objects that a run wrote which ended before its manifest, in log order. Raises ArchiveDamaged for files
     that nobody of us wrote there."""
     found: list[tuple[OpenedObject, ArchivedObject]] = []
+    objects = {} if manifest is None else manifest.group_objects()
     for topic, partition in partitions:
-        known = () if manifest is None else manifest.objects_of(topic, partition)
-        behind = known[-1].end if known else -1
+        known = objects.get((topic, partition), ())
         folder = f"{OBJECTS_FOLDER}/{topic}/{partition}"
-        named = {parse_object_name(name): name for name in storage.list_names(folder)}
-        for edges, name in sorted(named.items(), key=lambda each: each[1]):
-            if edges in {(each.first, each.end) for each in known}:
+        behind = known[-1].end if known else -1
+        paths = {each.path for each in known}
+        for path in (f"{folder}/{name}" for name in storage.list_names(folder)):
+            if path in paths:
                 continue
-            where = storage.locate(f"{folder}/{name}")
-            if edges is None or edges[0] != (behind if behind >= 0 else edges[0]):
-                raise ArchiveDamaged([f"{where} is none of the archive's objects. Move it elsewhere"])
-            content = storage.read(build_object_path(topic, partition, *edges))
-            opened = decode_object(content, where)
-            if (opened.place.topic, opened.place.partition, opened.place.first, opened.place.end) != (
-                topic, partition, *edges,
-            ):  # fmt: skip
-                raise ArchiveDamaged([f"{where} holds another part of a log than its name says. Move it elsewhere"])
-            found.append((opened, describe_object(opened.place, opened.batches, content)))
-            behind = edges[1]
+            opened, entry = _read_left_object(storage, path, behind)
+            if (entry.topic, entry.partition) != (topic, partition):
+                raise ArchiveDamaged(
+                    [f"{storage.locate(path)} is of {entry.topic}-{entry.partition}. Move it elsewhere"]
+                )
+            found.append((opened, entry))
+            behind = entry.end
     return found
+
+
+def _read_left_object(storage: ArchiveStorage, path: str, behind: int) -> tuple[OpenedObject, ArchivedObject]:
+    """The object at a path that no manifest names. behind: the offset that it has to begin with, -1 for any. Raises
+    ArchiveDamaged."""
+    where, named = storage.locate(path), parse_object_name(path.rpartition("/")[2])
+    if named is None or named[0] != (behind if behind >= 0 else named[0]):
+        raise ArchiveDamaged([f"{where} is none of the archive's objects. Move it elsewhere"])
+    content = storage.read(path)
+    if not hashlib.sha256(content).hexdigest().startswith(named[2]):
+        raise ArchiveDamaged([f"{where} was changed since it was written. Delete it: the next run writes it again"])
+    opened = decode_object(content, where)
+    if (opened.place.first, opened.place.end) != named[:2]:
+        raise ArchiveDamaged([f"{where} holds other offsets than its name says. Move it elsewhere"])
+    return opened, describe_object(opened.place, opened.batches, content)
 
 
 def _read_entry(storage: ArchiveStorage, entry: ArchivedObject) -> bytes:

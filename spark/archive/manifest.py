@@ -25,6 +25,7 @@ OBJECTS_FOLDER: Final = "topics"
 MANIFEST_SCHEMA: Final = 1
 _LARGEST: Final = 1 << 30  # bytes of a manifest: two million objects
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAMED_DIGITS: Final = 16  # of the hash, in a file's name
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -51,8 +52,10 @@ class ArchivedObject:
 
     @property
     def path(self) -> str:
-        """Where the file lies, below the archive's root."""
-        return build_object_path(self.topic, self.partition, self.first, self.end)
+        """Where the file lies below the archive's root. Offsets have 20 digits, so names sort as offsets do. By the
+        beginning of the hash a file says whether it is whole, before a manifest does."""
+        name = f"{self.first:020d}-{self.end:020d}-{self.sha256[:_NAMED_DIGITS]}.parquet"
+        return f"{OBJECTS_FOLDER}/{self.topic}/{self.partition}/{name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +124,18 @@ class ArchiveManifest:
         """The topic of this name; None where the archive has none."""
         return next((topic for topic in self.topics if topic.name == name), None)
 
-    def objects_of(self, topic: str, partition: int) -> tuple[ArchivedObject, ...]:
-        """The objects of one partition, in log order."""
-        return tuple(sorted(each for each in self.objects if (each.topic, each.partition) == (topic, partition)))
+    def group_objects(self) -> dict[tuple[str, int], tuple[ArchivedObject, ...]]:
+        """Topic and partition → objects, in log order; partitions without any are left out."""
+        found: dict[tuple[str, int], list[ArchivedObject]] = defaultdict(list)
+        for each in sorted(self.objects):
+            found[each.topic, each.partition].append(each)
+        return {place: tuple(objects) for place, objects in found.items()}
 
 
-def build_object_path(topic: str, partition: int, first: int, end: int) -> str:
-    """`topics/TOPIC/PARTITION/FIRST-END.parquet`; offsets with 20 digits, so that names sort as offsets do."""
-    return f"{OBJECTS_FOLDER}/{topic}/{partition}/{first:020d}-{end:020d}.parquet"
-
-
-def parse_object_name(name: str) -> tuple[int, int] | None:
-    """(first, end) of a file's name without its folder; None for any other name."""
-    found = re.fullmatch(r"(\d{20})-(\d{20})\.parquet", name)
-    return None if found is None else (int(found[1]), int(found[2]))
+def parse_object_name(name: str) -> tuple[int, int, str] | None:
+    """(first, end, the beginning of the SHA-256) of a file's name without its folder; None for any other name."""
+    found = re.fullmatch(r"(\d{20})-(\d{20})-([0-9a-f]{16})\.parquet", name)
+    return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 def encode_manifest(manifest: ArchiveManifest) -> bytes:
@@ -288,12 +289,10 @@ def _read_object(value: Mapping[str, Any]) -> ArchivedObject:
 
 def _require_whole_logs(manifest: ArchiveManifest) -> None:
     """Objects of a partition follow one another and cover what the partition says. Raises ValueError."""
-    covered: dict[tuple[str, int], list[ArchivedObject]] = defaultdict(list)
-    for each in sorted(manifest.objects):
-        covered[each.topic, each.partition].append(each)
+    covered = manifest.group_objects()
     for topic in manifest.topics:
         for part in topic.partitions:
-            found = covered.pop((topic.name, part.partition), [])
+            found = covered.pop((topic.name, part.partition), ())
             edges = (found[0].first, found[-1].end) if found else (part.start, part.start)
             if edges != (part.start, part.end) or any(a.end != b.first for a, b in pairwise(found)):
                 raise ValueError(

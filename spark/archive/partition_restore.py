@@ -104,10 +104,14 @@ class PartitionRestore:
     def may_be_followed(self, terms: TargetTerms) -> bool:
         """Whether requests of an earlier run may still be under way, unnoticed, to a log that has to be gone on with.
         Raises as `run`."""
-        if self._is_complete(self._log.range(), is_equal=terms.gap_method is not None):
+        if self.is_complete(is_equal=terms.gap_method is not None):
             return False
         self._producer = take_producer(self._log, self._connect, terms.bump)
         return self._producer.may_be_followed
+
+    def is_complete(self, *, is_equal: bool) -> bool:
+        """Whether the log ends where the archive does. Raises ArchiveDamaged, ClusterError."""
+        return self._ends_with_archive(self._log.range(), is_equal=is_equal)
 
     def check(self, log: LogRange, *, is_equal: bool) -> str:
         """Whether what stands in the log is the archive's: "" or why not. Raises ArchiveDamaged, NotReadable,
@@ -172,7 +176,7 @@ class PartitionRestore:
             bare, most = terms.gap_method == "markers", terms.limits.max_batch
             fill_log(self._log, start, RESTORE_FLOW, terms.bump, bare=bare, max_batch=most)
         there = self._log.range()
-        if self._is_complete(there, is_equal=is_equal):
+        if self._ends_with_archive(there, is_equal=is_equal):
             if why := self.check(there, is_equal=is_equal):
                 raise NotRestorable(why)
             return there.end
@@ -188,7 +192,7 @@ class PartitionRestore:
         position = there.end if is_equal else self.find_offsets(there.start)[0].to_source(there.end)
         return self._write(self._build_copy(terms, self._producer, position, there.end), terms)
 
-    def _is_complete(self, log: LogRange, *, is_equal: bool) -> bool:
+    def _ends_with_archive(self, log: LogRange, *, is_equal: bool) -> bool:
         return log.end == (self._archived.end if is_equal else self.find_offsets(log.start)[1])
 
     def _build_copy(self, terms: TargetTerms, producer: RestoreProducer, position: int, end: int) -> PartitionCopy:

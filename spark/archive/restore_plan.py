@@ -103,6 +103,8 @@ def explain_unusable_log(topic: str, part: ArchivedPartition, log: LogRange, mod
         return f"{where} ends at offset {log.end}, the archive at {part.end}: somebody else wrote to it. {rename}"
     if log.end > part.start > log.start:
         return f"{where} begins at offset {log.start}, the archive at {part.start}. {rename}"
+    if part.start < log.start == log.end < part.end:
+        return f"{where} is empty, but goes on at offset {log.end}: nothing shows that it was a restore. {rename}"
     return ""
 
 

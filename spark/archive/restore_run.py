@@ -160,6 +160,7 @@ class _RunningRestore:
     ) -> None:
         self._settings, self._storage, self._plan, self._admin = settings, storage, plan, admin
         self._known, self._report = known, report
+        self._objects = plan.manifest.group_objects()
         self._parts: dict[tuple[str, int], PartitionRestore] = {}  # by topic of the archive and partition
 
     def close(self) -> None:
@@ -183,8 +184,11 @@ class _RunningRestore:
             raise NotRestorable("\n".join(refused))
 
     def prepare_topics(self) -> None:
-        """Creates what is missing, and gives what is there the configs that a restore needs. Raises NotRestorable."""
+        """Creates what is missing, and gives what is there the configs that a restore needs, where something is still
+        to be written. Raises NotRestorable."""
         for topic in self._plan.topics:
+            if self._is_complete(topic):
+                continue
             if topic.target not in self._plan.existing:
                 replicas = min(topic.archived.replication_factor, self._admin.brokers())
                 partitions = len(topic.archived.partitions)
@@ -222,6 +226,12 @@ class _RunningRestore:
             found[topic, number] = RestoredOffsets(topic, number, part.log.topic, part.log.topic_id, end, offsets)
         return found
 
+    def _is_complete(self, topic: RestoredTopic) -> bool:
+        """Whether all logs of an existing topic hold the whole archive: then it is only looked at."""
+        places = [(topic.archived.name, part.partition) for part in topic.archived.partitions]
+        is_equal = self._plan.mode == "equal"
+        return all(each in self._parts and self._parts[each].is_complete(is_equal=is_equal) for each in places)
+
     def _open(self, topics: Sequence[RestoredTopic]) -> None:
         described = self._admin.topics()
         deleting = build_deleter_connect(self._settings)
@@ -234,7 +244,7 @@ class _RunningRestore:
                 log = TargetLog(
                     self._connect, self._settings.alias, topic.target, topic_id, archived.partition, deleting
                 )
-                objects = self._plan.manifest.objects_of(*place)
+                objects = self._objects.get(place, ())
                 part = PartitionRestore(self._storage, objects, archived, self._settings, log, self._connect)
                 self._parts[place] = part
                 known = self._known.get(place)

@@ -57,7 +57,7 @@ class ObjectStoreStorage:
         found = self._files.get_file_info(fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True))
         return sorted(each.base_name for each in found if each.type == fs.FileType.File)
 
-    def write_new(self, path: str, content: bytes) -> None:
+    def write_new(self, path: str, content: bytes | memoryview) -> None:
         """Raises Unwritable, also for an object that is there: it is not touched."""
         from pyarrow import fs
 
@@ -69,7 +69,7 @@ class ObjectStoreStorage:
             raise Unwritable(f"{self.locate(path)} is there already, and objects are never overwritten")
         self.replace(path, content)
 
-    def replace(self, path: str, content: bytes) -> None:
+    def replace(self, path: str, content: bytes | memoryview) -> None:
         """The store shows the object once all of it has arrived. Raises Unwritable."""
         try:
             with self._files.open_output_stream(f"{self._root}/{path}") as stream:

@@ -33,11 +33,11 @@ class ArchiveStorage(Protocol):
         """Names of the files in a folder, sorted; empty where there is no such folder. Temporary files are left out."""
         ...
 
-    def write_new(self, path: str, content: bytes) -> None:
+    def write_new(self, path: str, content: bytes | memoryview) -> None:
         """A file that is not there yet. Once this returns it survives a loss of power."""
         ...
 
-    def replace(self, path: str, content: bytes) -> None:
+    def replace(self, path: str, content: bytes | memoryview) -> None:
         """A file that may be there: a reader finds the former content or this, whole."""
         ...
 
@@ -69,13 +69,13 @@ class FolderStorage:
         except FileNotFoundError:
             return []
 
-    def write_new(self, path: str, content: bytes) -> None:
+    def write_new(self, path: str, content: bytes | memoryview) -> None:
         """Raises Unwritable, also for a file that is there: it is not touched."""
         if os.path.lexists(self.root / path):
             raise Unwritable(f"{self.locate(path)} is there already, and objects are never overwritten")
         self.replace(path, content)
 
-    def replace(self, path: str, content: bytes) -> None:
+    def replace(self, path: str, content: bytes | memoryview) -> None:
         """Writes under a temporary name, then renames; both are on the disk before this returns. Raises Unwritable."""
         final = self.root / path
         beside = final.with_name(f"{_TEMPORARY}{final.name}")  # one name, so that a killed run's rest is written over

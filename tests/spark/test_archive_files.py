@@ -37,7 +37,8 @@ def test_a_batch_comes_back_byte_for_byte() -> None:
     assert [bytes(each.raw) for each in opened.batches] == [bytes(each.raw) for each in batches]
     entry = describe_object(place, batches, content)
     assert (entry.batches, entry.records, entry.last_offset) == (3, 7 + 4 + 7, 39)  # three records lie below the place
-    assert entry.path == "topics/orders/2/00000000000000000008-00000000000000000040.parquet"
+    name = f"00000000000000000008-00000000000000000040-{entry.sha256[:16]}.parquet"
+    assert entry.path == f"topics/orders/2/{name}"
 
 
 def test_an_object_may_hold_nothing_but_a_gap() -> None:
@@ -145,7 +146,15 @@ def test_complete_objects_of_a_killed_run_are_found_and_half_ones_are_not(tmp_pa
     assert [entry for _, entry in found] == written
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "00000000000000000030-00000000000000000040.parquet"])
+def test_an_object_of_a_killed_run_that_was_damaged_is_named(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path)
+    entry = write_object(storage, 0, 0, 20, [batch_at(0, 20)])
+    (tmp_path / entry.path).write_bytes((tmp_path / entry.path).read_bytes()[:-3])
+    with pytest.raises(ArchiveDamaged, match=r"was changed since it was written\. Delete it"):
+        find_left_objects(storage, None, [(TOPIC, 0)])
+
+
+@pytest.mark.parametrize("name", ["notes.txt", f"{30:020d}-{40:020d}-{0:016x}.parquet"])
 def test_a_file_that_does_not_belong_there_is_refused(tmp_path: Path, name: str) -> None:
     write_archive(tmp_path, 20)
     (tmp_path / "topics/orders/0" / name).write_bytes(b"x")
@@ -189,3 +198,9 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     assert "another run writes" in other.stderr
     with FolderStorage(tmp_path).lock():
         pass
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(200) + b"PAR1", bytes(1000)])
+def test_foreign_bytes_are_no_object(content: bytes) -> None:
+    with pytest.raises(ArchiveDamaged, match="is no object of an archive"):
+        decode_object(content, "x")

@@ -168,6 +168,8 @@ def test_nothing_is_deleted_or_stamped_while_a_topic_is_restored_and_its_configs
         (LogRange(3, 8), "equal", ""),
         (LogRange(10, 40), "equal", ""),
         (LogRange(20, 30), "equal", ""),
+        (LogRange(40, 40), "equal", ""),
+        (LogRange(20, 20), "equal", "is empty, but goes on at offset 20"),
         (LogRange(10, 41), "equal", "somebody else wrote to it"),
         (LogRange(5, 30), "equal", "begins at offset 5"),
         (LogRange(5, 30), "mapped", ""),

@@ -106,8 +106,7 @@ class PartitionRestore:
         Raises as `run`."""
         if self.is_complete(is_equal=terms.gap_method is not None):
             return False
-        self._producer = take_producer(self._log, self._connect, terms.bump)
-        return self._producer.may_be_followed
+        return self._take_producer(terms)
 
     def is_complete(self, *, is_equal: bool) -> bool:
         """Whether the log ends where the archive does. Raises ArchiveDamaged, ClusterError."""
@@ -180,10 +179,9 @@ class PartitionRestore:
             if why := self.check(there, is_equal=is_equal):
                 raise NotRestorable(why)
             return there.end
-        if self._producer is None:
-            self._producer = take_producer(self._log, self._connect, terms.bump)
-            if self._producer.may_be_followed:
-                wait_for_quiet_logs([self._log])
+        if self._producer is None and self._take_producer(terms):
+            wait_for_quiet_logs([self._log])
+        assert self._producer is not None
         there = LogRange(self._log.range().start, self._log.appended())
         if self._log.range().end != there.end:
             raise _Interrupted(Reinspect("what the leader holds is not replicated yet"))
@@ -191,6 +189,14 @@ class PartitionRestore:
             raise NotRestorable(why)
         position = there.end if is_equal else self.find_offsets(there.start)[0].to_source(there.end)
         return self._write(self._build_copy(terms, self._producer, position, there.end), terms)
+
+    def _take_producer(self, terms: TargetTerms) -> bool:
+        """Whether the log has to be quiet before it is gone on with. Where it holds no record yet, the first batch that
+        comes, whosever it is, makes the broker know the producer: the other one has the same sequence number."""
+        self._producer = take_producer(self._log, self._connect, terms.bump)
+        log = self._log.range()
+        is_untouched = log.start == log.end or (terms.gap_method is not None and log.end <= self._archived.start)
+        return self._producer.may_be_followed and not is_untouched
 
     def _ends_with_archive(self, log: LogRange, *, is_equal: bool) -> bool:
         return log.end == (self._archived.end if is_equal else self.find_offsets(log.start)[1])

@@ -14,11 +14,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import RequestUnsupported, Unreachable
+from clusters.errors import Unreachable
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
 from clusters.wire.open_transactions import describe_transactions
 from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from clusters.wire.versions import Api
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.copy.aligned.target_log import TargetLog
 from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES
@@ -49,6 +50,16 @@ class RestoreProducer:
     def may_be_followed(self) -> bool:
         """True if requests of an earlier run could still be appended without the broker noticing."""
         return self.is_known and self.newest < 0
+
+
+def require_producers_told(connect: OpenConnection, alias: str) -> None:
+    """Raises NotRestorable for a cluster that does not tell what it has of a producer."""
+    with closing(connect(None)) as broker:
+        if not broker.knows(Api.DESCRIBE_TRANSACTIONS, 0):
+            raise NotRestorable(
+                f"cluster {alias} is older than Kafka 3.0 and does not tell who wrote to its logs "
+                "(DescribeTransactions), so a restore that was killed could not go on. Restore to a newer cluster"
+            )
 
 
 def take_producer(log: TargetLog, connect: OpenConnection, bump: bool) -> RestoreProducer:
@@ -102,12 +113,7 @@ def _find_known(name: str, connect: OpenConnection) -> ProducerIdAndEpoch | None
             error, address = broker.find_coordinator(name)
         if not error:
             with closing(connect(BrokerAddress(*address))) as coordinator:
-                try:
-                    error, found = describe_transactions(coordinator, [name])[name]
-                except RequestUnsupported as too_old:
-                    raise NotRestorable(
-                        f"a restore needs DescribeTransactions (Kafka 3.0) at the target: {too_old}"
-                    ) from None
+                error, found = describe_transactions(coordinator, [name])[name]
                 if error == _UNKNOWN_ID:
                     return None
                 if not error:

@@ -42,7 +42,7 @@ from spark.archive.restore_plan import (
     explain_unusable_topic,
     select_archived_topics,
 )
-from spark.archive.restore_producer import wait_for_quiet_logs
+from spark.archive.restore_producer import require_producers_told, wait_for_quiet_logs
 from spark.archive.storage import ArchiveStorage
 from spark.errors import ArchiveDamaged, NotRestorable
 from topology.selectors import TopicSelection
@@ -99,6 +99,7 @@ def plan_restore(
     chosen = {topic.name for topic, _ in named}
     if faults := find_faults(storage, [each for each in manifest.objects if each.topic in chosen]):
         raise ArchiveDamaged(faults)
+    require_producers_told(lambda address: open_connection(settings, address), settings.alias)
     support = _find_support(settings, admin, request.offsets)
     mode: RestoreMode = "mapped" if request.offsets == "mapped" or not _is_alignable(support) else "equal"
     why = "" if mode == "equal" else support.fills or support.transactions

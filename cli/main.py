@@ -45,6 +45,10 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
         ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
+    "Through storage": (
+        ("archive", "cli.archive:archive", "Topics into a folder, with a sealed manifest; check and compare it."),
+        ("restore", "cli.restore:restore", "An archive's topics into a cluster, with the same offsets."),
+    ),
     "Moving applications": (
         ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
         ("failover", "cli.failover:failover", "The source is gone: promote the target, with the loss declared."),

@@ -30,4 +30,5 @@ class _Quantity(click.ParamType[int]):
 
 
 DURATION_PARAM = _Quantity("parse_duration", "duration")
+SIZE_PARAM = _Quantity("parse_size", "size", least=1)
 RATE_PARAM = _Quantity("parse_rate", "rate", least=1)

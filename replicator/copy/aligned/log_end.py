@@ -304,5 +304,7 @@ def decode_coordinator_epoch(marker: RawBatch) -> int:
 
 
 def _passing(trouble: ClusterError | SessionLost) -> bool:
-    """Whether trying again may help. A halt of a session is a missing right."""
-    return not isinstance(trouble, SessionLost) or isinstance(trouble.trouble, Reinspect)
+    """Whether trying again may help. A halt of a session is a missing right, and so may be a refusal."""
+    if not isinstance(trouble, SessionLost):
+        return True
+    return isinstance(trouble.trouble, Reinspect) and trouble.code not in error_codes.AUTHORIZATION_CODES

@@ -1,0 +1,42 @@
+"""What `topology archive` and `topology restore` take from a command line: a cluster of the file, and topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.report import read_scannable_topology
+
+if TYPE_CHECKING:
+    from clusters.registry.registry_settings import RegistrySettings
+    from clusters.settings import ConnectionSettings
+    from topology.selectors import TopicSelection
+
+
+def parse_topic_globs(texts: Iterable[str]) -> TopicSelection:
+    """`A,B` and repeated options alike. A name without a wildcard must exist. Raises UsageError for an empty one."""
+    from topology.selectors import Selector, TopicSelection
+
+    names = [name.strip() for text in texts for name in text.split(",")]
+    if not all(names):
+        raise click.UsageError("--topics: an empty name; write --topics 'orders.*,payments'")
+    kinds = [Selector("glob" if "*" in name or "?" in name else "literal", name) for name in names]
+    return TopicSelection(tuple(kinds), allow_internal=True)
+
+
+def find_cluster_settings(path: Path, alias: str) -> tuple[ConnectionSettings, RegistrySettings | None]:
+    """Settings of a cluster of the file, and of its schema registry where the file declares one. Works on a file with
+    findings. Raises UsageError for a cluster that the file does not have, SecretMissing."""
+    from clusters.registry.registry_settings import resolve_registry_settings
+    from clusters.settings import resolve_connection_settings
+
+    topology = read_scannable_topology(path)
+    if alias not in topology.clusters:
+        known = ", ".join(sorted(topology.clusters)) or "none"
+        raise click.UsageError(f"{topology.file} has no cluster `{alias}`; it has {known}")
+    settings = resolve_connection_settings(topology.clusters[alias])
+    declared = topology.clusters[alias].registry
+    return settings, None if declared is None else resolve_registry_settings(settings)

@@ -1,0 +1,167 @@
+"""One object of an archive: record batches of one partition as stored, one row each, in a Parquet file.
+
+`batch` is the whole batch, header included, so that nothing has to be made again from columns. The other columns are
+for people and for Spark. The footer says what the file holds, so that a run that was killed before it wrote its
+manifest finds its complete objects again. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from spark.archive.manifest import ArchivedObject
+from spark.errors import ArchiveDamaged
+from spark.reading.batch_decoding import HEADER_STRUCT, BatchView, CorruptBatch, locate_records, split_checked_batches
+
+OBJECT_FORMAT: Final = 1
+_KEY: Final = b"watershed.archive"
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field("base_offset", pa.int64(), False),
+        pa.field("last_offset", pa.int64(), False),
+        pa.field("count", pa.int32(), False),
+        pa.field("max_timestamp_ms", pa.int64(), False),
+        pa.field("leader_epoch", pa.int32(), False),
+        pa.field("batch", pa.binary(), False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """What an object covers: offsets first <= offset < end of one partition of one topic."""
+
+    topic: str
+    topic_id: uuid.UUID
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedObject:
+    """An object that was read: its place and its batches, in log order."""
+
+    place: ObjectPlace
+    batches: tuple[BatchView, ...]
+
+
+def encode_object(place: ObjectPlace, batches: Sequence[BatchView]) -> memoryview:
+    """The bytes of the file. Batches are in log order; their payloads stay compressed as they are."""
+    columns: list[list[Any]] = [
+        [each.base_offset for each in batches],
+        [each.last_offset for each in batches],
+        [each.count for each in batches],
+        [each.max_timestamp for each in batches],
+        [_find_leader_epoch(each) for each in batches],
+        [each.raw for each in batches],
+    ]
+    footer = {
+        "format": OBJECT_FORMAT,
+        "topic": place.topic,
+        "topic_id": str(place.topic_id),
+        "partition": place.partition,
+        "first": place.first,
+        "end": place.end,
+    }
+    schema = _SCHEMA.with_metadata({_KEY: json.dumps(footer).encode()})
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    written = pa.BufferOutputStream()
+    # Batches are compressed by their producers, or meant not to be; a second codec costs more time than it saves bytes.
+    parquet.write_table(
+        pa.Table.from_arrays(arrays, schema=schema), written, compression="none", use_dictionary=False,
+        write_statistics=["base_offset", "last_offset"],
+    )  # fmt: skip
+    return memoryview(written.getvalue())
+
+
+def describe_object(place: ObjectPlace, batches: Sequence[BatchView], content: bytes | memoryview) -> ArchivedObject:
+    """The manifest's entry for an object with this content. Raises CorruptBatch, ValueError for a first batch that the
+    object begins inside of, and that cannot be opened."""
+    sizes = [len(each.raw) for each in batches]
+    return ArchivedObject(
+        place.topic,
+        place.partition,
+        place.first,
+        place.end,
+        batches=len(batches),
+        records=sum(_count_records(each, place.first) for each in batches),
+        batch_bytes=sum(sizes),
+        largest_batch=max(sizes, default=0),
+        last_offset=batches[-1].last_offset if batches else -1,
+        leader_epoch=_find_leader_epoch(batches[-1]) if batches else -1,
+        size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def decode_object(content: bytes, where: str) -> OpenedObject:
+    """`where` names the file in messages. The checksum of every batch is checked. Raises ArchiveDamaged.
+
+    Compare the hash of the content first: Arrow may end the process over bytes that nobody of us wrote.
+    """
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(content))
+        footer = json.loads((file.schema_arrow.metadata or {})[_KEY])
+        table = file.read(["batch"])
+        if footer["format"] != OBJECT_FORMAT:
+            raise ValueError(f"format {footer['format']}, this version reads {OBJECT_FORMAT}")
+        place = ObjectPlace(
+            str(footer["topic"]),
+            uuid.UUID(footer["topic_id"]),
+            int(footer["partition"]),
+            int(footer["first"]),
+            int(footer["end"]),
+        )
+        batches = tuple(_open_batch(each) for chunk in table.column("batch").chunks for each in chunk)
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, CorruptBatch) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArchiveDamaged([f"{where} is no object of an archive, or damaged: {reason}"]) from None
+    _require_order(place, batches, where)
+    return OpenedObject(place, batches)
+
+
+def find_batch_offsets(batch: BatchView) -> Sequence[int]:
+    """The offsets of a batch's records, opened only where some are missing in it. Raises CorruptBatch, ValueError."""
+    if batch.count == batch.last_offset - batch.base_offset + 1:
+        return range(batch.base_offset, batch.last_offset + 1)
+    found: list[int] = locate_records([batch]).offset.tolist()
+    return found
+
+
+def _open_batch(cell: Any) -> BatchView:
+    """Raises CorruptBatch, ValueError."""
+    raw = memoryview(cell.as_buffer())
+    found = list(split_checked_batches(raw))
+    if len(found) != 1 or len(found[0].raw) != len(raw):
+        raise ValueError("a row that is not one record batch")
+    return found[0]
+
+
+def _require_order(place: ObjectPlace, batches: Sequence[BatchView], where: str) -> None:
+    """Raises ArchiveDamaged for batches outside of the object's offsets, or not in their order."""
+    behind = place.first
+    for each in batches:
+        if each.last_offset < behind or each.last_offset >= place.end or each.control or each.count < 1:
+            offsets = f"{each.base_offset} to {each.last_offset}"
+            raise ArchiveDamaged([f"{where} holds a batch at offsets {offsets} that does not belong there"])
+        behind = each.last_offset + 1
+
+
+def _count_records(batch: BatchView, first: int) -> int:
+    """How many of its records stand at `first` or behind it."""
+    if batch.base_offset >= first:
+        return batch.count
+    return sum(offset >= first for offset in find_batch_offsets(batch))
+
+
+def _find_leader_epoch(batch: BatchView) -> int:
+    return int(HEADER_STRUCT.unpack_from(batch.raw)[2])

@@ -105,6 +105,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "open_records": sum(row["open_records"] for row in partitions),
                 "rate_bytes": sum(row["rate_bytes"] for row in partitions),
                 "compression": record.flow.compression.to_json() if record and record.flow.compression else None,
+                "transform": record.flow.transform.describe() if record and record.flow.transform else None,
                 "copied_bytes": sum(row["copied_bytes"] for row in partitions),
                 "saved_bytes": sum(row["saved_bytes"] for row in partitions),
                 "end": str(record.flow.end) if record and record.flow.end is not None else None,

@@ -31,6 +31,7 @@ log = logging.getLogger("watershed.transforms")
 _MICRO_BATCH_BYTES: Final = 64 << 20  # of batches as stored, all partitions together
 _PARTITION_BYTES: Final = 8 << 20  # of one of them
 _ALIVE_S: Final = 0.25  # how long the thread sleeps unless it is woken
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # until a micro-batch that failed is tried again
 UNTRANSFORMED_STATE: Final = "untransformed"
 
 
@@ -58,7 +59,12 @@ class TransformEngine(Protocol):
 
 
 class TransformFailed(ReplicatorError):
-    """The expressions could not be evaluated at all; the message says why, and never names a value of a record."""
+    """The expressions could not be evaluated at all; the message says why, and never names a value of a record.
+    is_lasting: somebody has to change something; else it is tried again."""
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
 
 
 @dataclass(slots=True)
@@ -78,6 +84,7 @@ class TransformThread:
     _condition: threading.Condition = field(default_factory=threading.Condition)
     _woken: bool = False
     _ending: bool = False
+    _pause_s: float = _FIRST_PAUSE_S
     _thread: threading.Thread | None = None
 
     def add(self, active: ActiveCopy, transform: RecordTransform, batch_bytes: int) -> None:
@@ -132,7 +139,10 @@ class TransformThread:
         try:
             results = self.engine.transform(transform, requests)
         except TransformFailed as error:
-            self._stop(waiting, Reinspect(str(error)))
+            if error.is_lasting:
+                self._stop(waiting, Halt(UNTRANSFORMED_STATE, str(error)))
+            else:
+                self._try_later(waiting, str(error))
             return
         except Exception as error:
             log.exception("transform failed", extra={"flow": requests[0].key.flow})
@@ -141,11 +151,22 @@ class TransformThread:
         log.debug("transformed", extra={"parts": len(requests), "seconds": round(time.monotonic() - began, 3)})
         for (served, part), result in zip(waiting, results, strict=True):
             self._take(served, part, result)
+        self._pause_s = _FIRST_PAUSE_S
         for served, _ in waiting:
+            served.active.hindrance = ""
             served.active.wake()
             served.active.room()
 
-    def _stop(self, waiting: list[tuple[_Served, UntransformedPart]], trouble: Reinspect) -> None:
+    def _try_later(self, waiting: list[tuple[_Served, UntransformedPart]], why: str) -> None:
+        """What waits goes on waiting; the partitions say why."""
+        log.warning("not transformed", extra={"reason": why, "again_s": self._pause_s})
+        for served, _ in waiting:
+            served.active.hindrance = why
+        with self._condition:
+            self._condition.wait_for(lambda: self._ending, self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _stop(self, waiting: list[tuple[_Served, UntransformedPart]], trouble: Halt | Reinspect) -> None:
         for served, _ in waiting:
             served.copy.stop(trouble)
 

@@ -240,7 +240,7 @@ class PartitionTask:
             error=self._error(),
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,
-            note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
+            note="; ".join(text for text in (self.note, self.hint, *self._describe_copy()) if text) or None,
             young=self.active is not None and self.active.copy.is_young,
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
@@ -256,8 +256,8 @@ class PartitionTask:
             return None
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
-    def _schemas(self) -> str:
-        return "" if self.active is None else str(self.active.counted)
+    def _describe_copy(self) -> tuple[str, ...]:
+        return () if self.active is None else (str(self.active.counted), self.active.hindrance)
 
     def _remedy(self) -> str | None:
         if self.held is not None:
@@ -292,4 +292,5 @@ def _describe(active: ActiveCopy) -> tuple[object, ...]:
     """What reports are made of, as far as it may change without another copy."""
     copy = active.copy
     source, progress = copy.source, copy.progress
-    return source.end, source.high_watermark, progress.acked, progress.copied_through, copy.is_young
+    ends = source.end, source.high_watermark, progress.acked, progress.copied_through
+    return *ends, copy.is_young, active.hindrance

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]")
+_SECRET_MISSING: Final = re.compile(r"SecretMissing: (.+)")
 _CONDITIONS: Final = """
     ARITHMETIC_OVERFLOW BINARY_ARITHMETIC_OVERFLOW CANNOT_PARSE_TIMESTAMP CANNOT_PARSE_DECIMAL
     CAST_INVALID_INPUT CAST_OVERFLOW CONVERSION_INVALID_INPUT DATETIME_OVERFLOW DIVIDE_BY_ZERO
@@ -81,7 +82,7 @@ class SparkTransformEngine:
             compiled = self._compiled.get(transform) or compile_transform(self.session, transform)
         except WrongExpression as error:
             raise TransformFailed(
-                f"{error}. Change it, and `topology apply`; `topology lint --spark` tells such"
+                f"{error}. Change it, and `topology apply`; `topology lint --spark` tells such", is_lasting=True
             ) from None
         self._compiled[transform] = compiled
         pieces = [_Piece(request, request.part.start, request.part.end) for request in requests]
@@ -117,6 +118,8 @@ def _judge(error: Exception) -> Exception:
     condition = find_record_condition(error)
     if condition is not None:
         return _RecordFailed(condition)
+    if missing := _SECRET_MISSING.search(str(error)):  # it names the reference, never what stands there
+        return TransformFailed(f"on a machine where Spark runs: {missing[1]}", is_lasting=True)
     found = _CONDITION.findall(str(error))
     return TransformFailed(
         f"Spark did not evaluate the flow's expressions ({', '.join(dict.fromkeys(found)) or type(error).__name__}); "

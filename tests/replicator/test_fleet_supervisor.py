@@ -247,7 +247,8 @@ def test_a_restart_replaces_every_worker_and_never_has_fewer(world: World, super
 def test_a_restart_waits_for_partitions_but_not_for_those_that_nobody_could_serve_before(
     world: World, supervisor: FleetSupervisor
 ) -> None:
-    flow = SimpleNamespace(topology="shop", state="running", flow=SimpleNamespace(target="b", transform=None), selects=bool)
+    inner = SimpleNamespace(target="b", transform=None)
+    flow = SimpleNamespace(topology="shop", state="running", flow=inner, selects=bool)
     world.flows["f"] = flow
     world.states = {0: "running", 1: "retrying"}  # its source is down
     steps(supervisor)

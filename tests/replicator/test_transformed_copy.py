@@ -128,12 +128,12 @@ def test_a_damaged_batch_is_not_handed_on_and_what_stands_before_it_is_copied() 
 class PlayedEngine:
     """Drops odd offsets; rejects the offsets it is told."""
 
-    def __init__(self, rejects: Sequence[int] = (), *, fails: bool = False) -> None:
+    def __init__(self, rejects: Sequence[int] = (), fails: TransformFailed | None = None) -> None:
         self.rejects, self.fails = rejects, fails
 
     def transform(self, _transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
-        if self.fails:
-            raise TransformFailed("the cluster is away")
+        if self.fails is not None:
+            raise self.fails
         return [self._transform(request.part) for request in requests]
 
     def _transform(self, part: UntransformedPart) -> TransformedPart:
@@ -165,7 +165,7 @@ class Active:
     """What the thread uses of an active copy."""
 
     def __init__(self, copy: TransformedCopy, quarantine: Any = None) -> None:
-        self.copy, self.quarantine, self.woken = copy, quarantine, 0
+        self.copy, self.quarantine, self.woken, self.hindrance = copy, quarantine, 0, ""
         self.terms = type("Terms", (), {"refused": {}, "compression": None})()
 
     def wake(self) -> None:
@@ -231,14 +231,29 @@ def test_with_quarantine_the_record_is_kept_first_and_the_partition_goes_on() ->
     assert commit(copy) == 10
 
 
-def test_an_engine_that_fails_makes_the_partition_begin_anew() -> None:
-    copy = build_copy()
-    thread = serve(PlayedEngine(fails=True), Active(copy))
+def test_while_an_engine_fails_records_wait_and_the_partition_says_why() -> None:
+    copy, engine = build_copy(), PlayedEngine(fails=TransformFailed("the cluster is away"))
+    active = Active(copy)
+    thread = serve(engine, active)
+    thread._pause_s = 0.01
     fetch(copy, build_batch(0, 10))
-    thread.step()
-    assert copy.trouble is not None
-    assert "the cluster is away" in str(copy.trouble)
+    assert thread.step()
+    assert thread.step()
+    assert (copy.trouble, active.hindrance) == (None, "the cluster is away")
     assert list_sources(copy) == []
+    assert not copy.lagging
+    engine.fails = None
+    assert thread.step()
+    assert (list_sources(copy), active.hindrance) == ([0, 2, 4, 6, 8], "")
+
+
+def test_what_only_a_person_can_change_halts_the_partition() -> None:
+    copy = build_copy()
+    thread = serve(PlayedEngine(fails=TransformFailed("no secret", is_lasting=True)), Active(copy))
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert isinstance(copy.trouble, Halt)
+    assert (copy.trouble.state, copy.trouble.error) == ("untransformed", "no secret")
 
 
 @pytest.mark.parametrize("ended", ["halted", "removed"])

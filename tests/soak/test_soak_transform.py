@@ -149,7 +149,10 @@ def test_records_are_transformed_exactly_while_everything_dies(
         admin.create_topic(topic_name, PARTITIONS, 1, {})
     run("-m", "cli.main", "apply", str(path), "--yes")
     shown: list[str] = []
-    with build_cluster(tmp_path / "standalone") as cluster, traffic(own_pair, topic_name) as written:
+    with (
+        build_cluster(tmp_path / "standalone", secrets=("WATERSHED_SECRET_PEPPER",)) as cluster,
+        traffic(own_pair, topic_name) as written,
+    ):
         number = 0
         worker = Worker(path, cluster, tmp_path / f"driver-{number}")
         try:

@@ -47,6 +47,7 @@ flows:
     suffix: {name}
     topics: {{include: ["{name}"]}}
     delivery: {{rejected: {rejected}}}
+    sync: {{groups: {{mode: continuous, include: ["{name}-group"], interval: 1s}}}}
     transform:
       format: {{value: json}}
       schema: {{value: "country string, email string, amount string, day int"}}
@@ -160,6 +161,38 @@ def normalise(record: Record) -> tuple[Any, ...]:
     return key, json.loads(value), headers, timestamp
 
 
+def open_group(lab: Lab, alias: str, topic: str) -> Consumer:
+    settings = ConnectionSettings(alias, (lab.clusters[alias].bootstrap,))
+    return Consumer(settings.librdkafka({"group.id": f"{topic}-group", "enable.auto.commit": False}))
+
+
+def commit_positions(lab: Lab, topic: str, positions: list[int]) -> None:
+    """The group reads so far at the source, by partition."""
+    consumer = open_group(lab, "onprem", topic)
+    consumer.commit(
+        offsets=[TopicPartition(topic, number, offset) for number, offset in enumerate(positions)], asynchronous=False
+    )
+    consumer.close()
+
+
+def read_positions(lab: Lab, topic: str) -> list[int]:
+    """Where the group stands at the target; -1001 where it has no position."""
+    consumer = open_group(lab, "cloud", topic)
+    found = consumer.committed([TopicPartition(topic, number) for number in range(PARTITIONS)], timeout=30)
+    consumer.close()
+    return [each.offset for each in found]
+
+
+def translate(lab: Lab, topic: str, positions: list[int]) -> list[int]:
+    """Where the group should stand: in front of the first record that stands at or behind its position and travels."""
+    before, after = consume(lab, "onprem", topic), consume(lab, "cloud", topic)
+    found = []
+    for partition, position in enumerate(positions):
+        kept = [offset for offset, record in before[partition].items() if expect(record) is not None]
+        found.append(sorted(after[partition])[next(at for at, offset in enumerate(kept) if offset >= position)])
+    return found
+
+
 @contextmanager
 def transform_worker(path: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     environ = {**os.environ, "WATERSHED_SECRET_PEPPER": SECRET}
@@ -210,6 +243,7 @@ def test_records_are_transformed_exactly_while_workers_die(
 ) -> None:
     """Aborted transactions, two codecs, a driver that is killed in the middle, and one that ends when told."""
     path, flow = write_topology(kafka_pair, topic_name, tmp_path), f"onprem-to-cloud-{topic_name}"
+    positions = [1_001, 4_000, 2_222]
     with Admin(ConnectionSettings("onprem", (kafka_pair.clusters["onprem"].bootstrap,))) as admin:
         admin.create_topic(topic_name, PARTITIONS, 1, {})
     produce(kafka_pair, topic_name, range(12_000))
@@ -218,17 +252,21 @@ def test_records_are_transformed_exactly_while_workers_die(
     with transform_worker(path, log) as worker:
         until(lambda: worker.poll() is None and any(each["target_end"] > 0 for each in read_partitions(path)), 120)
         produce(kafka_pair, topic_name, range(12_000, 30_000), abort_every=4)
+        commit_positions(kafka_pair, topic_name, positions)
         os.kill(worker.pid, signal.SIGKILL)
     produce(kafka_pair, topic_name, range(30_000, 33_000), codec="none")
     with transform_worker(path, log) as worker:
         until(lambda: worker.poll() is None and is_caught_up(path, kafka_pair, topic_name), 240)
         assert assert_transformed(kafka_pair, topic_name, flow) > 20_000
+        wanted = translate(kafka_pair, topic_name, positions)
+        until(lambda: read_positions(kafka_pair, topic_name) == wanted, 60)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
     assert SECRET not in log.read_text(encoding="utf-8")
     spark.sparkContext.environment["WATERSHED_SECRET_PEPPER"] = SECRET
     summary = prove_flows(compile_path(path), ProofRequest(wait=30.0), tmp_path / "out", session=lambda: spark)
-    assert (summary["verdict"], summary["unproven"]) == ("proven", 0), summary
+    assert (summary["verdict"], summary["unproven"], summary["level"]) == ("proven", 0, "L3"), summary
+    assert summary["groups"]["landings"] == {"same": PARTITIONS}
     assert summary["proven"] > 20_000
 
 

@@ -78,7 +78,7 @@ format: env ## put the code in shape
 	$(BIN)/ruff format .
 
 # BENCH_SMOKE=1 of any of these: sizes that take seconds; nothing is written and no goal counts, but the program has run.
-bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale bench-wire bench-estate ## all measurements; BENCH_SMOKE=1: only whether each still runs
+bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale bench-wire bench-spark bench-estate ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
 	$(BIN)/python -m bench.cli
@@ -97,6 +97,9 @@ bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, i
 
 bench-wire: env jars ## a side that is 100 ms away, at 200 Mbit/s, in about 3 minutes
 	$(BIN)/python -m bench.wire
+
+bench-spark: env jars ## flows that change records, against MirrorMaker 2 with single-message transforms, in about 8 minutes
+	$(BIN)/python -m bench.spark
 
 bench-estate: env ## 10,000 to 1,000,000 partitions on up to 1,000 workers on paper, and what breaks first, in about 1 minute; BENCH_ROUND_TRIP_MS=1
 	$(BIN)/python -m bench.estate

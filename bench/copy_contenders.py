@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +123,7 @@ class WatershedContender:
     ) -> None:
         self._place, self._processes, self._profile, self._more = place, processes, profile, more
         self._checkout = checkout
+        self._options: tuple[str, ...] = ()
         one = "watershed" if checkout is None else _EARLIER_CODE
         self.name = one if processes == 1 else f"{one} x{processes}"
 
@@ -154,6 +155,7 @@ class WatershedContender:
         path = self._place.directory / f"{name}.yaml"
         with (self._place.directory / f"{name}.log").open("wb") as log:
             command = [*_CLI, "worker", str(path), "--target", "target", "--processes", str(self._processes)]
+            command += self._options
             if self._profile:
                 command = [*self._profile.split(), *command]
             process = subprocess.Popen(command, cwd=self._checkout, stdout=log, stderr=log)
@@ -206,11 +208,27 @@ class CompressingContender(WatershedContender):
             time.sleep(0.2)
 
 
-class MirrorMakerContender:
-    """MirrorMaker 2: one warm process, and a connector for each copy. SIGSTOP stops it while others are measured."""
+class TransformingContender(WatershedContender):
+    """A worker of a flow with `transform`. transform: the lines of the key, in the file's form."""
 
-    def __init__(self, place: BenchClusters, name: str, process: ConnectMirrorMaker, tuned: bool) -> None:
-        self.name, self._place, self._mirror, self._tuned = name, place, process, tuned
+    def __init__(self, place: BenchClusters, name: str, transform: str) -> None:
+        super().__init__(place, more=f"    transform: {transform}\n")
+        self.name, self._options = name, ("--transforms",)
+
+
+class MirrorMakerContender:
+    """MirrorMaker 2: one warm process, and a connector for each copy. SIGSTOP stops it while others are measured. more:
+    settings of each connector."""
+
+    def __init__(
+        self,
+        place: BenchClusters,
+        name: str,
+        process: ConnectMirrorMaker,
+        tuned: bool,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name, self._place, self._mirror, self._tuned, self._more = name, place, process, tuned, more or {}
         send_signal(process.process, signal.SIGSTOP)
 
     def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
@@ -229,7 +247,7 @@ class MirrorMakerContender:
         alias = f"m{time.monotonic_ns() % 10**9:09d}"
         source, target = self._place.source.bootstrap[0], self._place.target.bootstrap[0]
         more = TUNED_CONNECTOR | {"producer.override.compression.type": codec} if self._tuned else {}
-        config = build_source_connector(source, target, alias, "|".join(map(re.escape, topics)), more)
+        config = build_source_connector(source, target, alias, "|".join(map(re.escape, topics)), {**more, **self._more})
         if self._tuned:
             del config["offset-syncs.topic.replication.factor"]  # MirrorMaker refuses it when it emits no syncs
         send_signal(self._mirror.process, signal.SIGCONT)

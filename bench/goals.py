@@ -21,6 +21,7 @@ _LARGE, _SMALL = 16 << 10, (512, 4 << 10)  # bytes of a batch
 _MOST_MIB = 256.0
 _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
 _BY_NAME = 0.95
+_TRANSFORMED = 3.0  # records/s over MirrorMaker 2 with single-message transforms (design 13)
 _LOADED_P99_MS = 20.0
 _WIRE_SHARE, _FAR_P99_MS, _STALL_MS = 0.9, 120.0, 5_000.0  # of a wire with 100 ms of round trip
 _IN_AIRFLOW = 1.5  # issue 18, part 6
@@ -215,4 +216,15 @@ def build_proof_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
         if case in there:
             speed = slowest(case, "fingerprints", "krecords_s_core")
             goals.append(BenchGoal(f"fingerprints of {case}, k/s a core", speed, 150, "higher"))
+    return goals
+
+
+def build_transform_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
+    """Of each case that MirrorMaker 2 was measured with."""
+    goals = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        found = {row["contender"]: row for row in rows if row["case"] == case}
+        if "mm2 transforms" in found:
+            faster = round(found["watershed bytes"]["krecords_s"] / found["mm2 transforms"]["krecords_s"], 2)
+            goals.append(BenchGoal(f"{case}: records/s over MM2 with transforms", faster, _TRANSFORMED, "higher"))
     return goals

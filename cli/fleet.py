@@ -124,6 +124,7 @@ def supervise_fleet(
     from replicator.worker.fleet_lease import FleetLease
     from replicator.worker.fleet_supervisor import FleetSupervisor
     from replicator.worker.log_format import configure_logging
+    from replicator.worker.transform_places import TransformPlaces
 
     plan = compile_plan_at(path)
     _require_fleet(plan, target)
@@ -140,7 +141,12 @@ def supervise_fleet(
         return _make_host(engine, path, target, where, form)
 
     lease = FleetLease(build_settings_lookup(plan)(target), plan.topology, f"{socket.gethostname()}-{os.getpid()}")
-    FleetSupervisor(lease, make_host, say=lambda text: click.echo(text, err=True)).run(ended, left)
+
+    def say(text: str) -> None:
+        click.echo(text, err=True)
+
+    transforms = TransformPlaces(_make_transform_host(path, target, form), say)
+    FleetSupervisor(lease, make_host, say=say, transforms=transforms).run(ended, left)
     return 0
 
 
@@ -161,6 +167,16 @@ def _make_host(
     if engine == "spark":
         return ProcessHost("spark", spark, hosts_whole_fleet=True)
     return ProcessHost("process", process)
+
+
+def _make_transform_host(path: Path, target: str, form: str) -> WorkerHost:
+    from replicator.worker.worker_processes import ProcessHost
+
+    def command(_place: int, epoch: int) -> list[str]:
+        words = ["worker", str(path), "--target", target, "--epoch", str(epoch), "--log", form, "--transforms"]
+        return [sys.executable, "-m", "cli.main", *words]
+
+    return ProcessHost("process", command)
 
 
 def _watch_parent(parent: int, left: threading.Event) -> None:

@@ -14,8 +14,12 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
         lines.append(f"guarantee: {flow['guarantee']}")
     if compression := EgressCompression.from_json(flow.get("compression")):
         lines.append(f"compression: {describe_saved_bytes(compression, flow['copied_bytes'], flow['saved_bytes'])}")
+    if flow.get("transform"):
+        lines.append(f"transform: {flow['transform']}")
     if latency := flow.get("latency"):
         lines.append(f"latency that copying adds: p50 {latency['p50_ms']:,g} ms, p99 {latency['p99_ms']:,g} ms")
+    if flow.get("end"):
+        lines.append(f"ends at {flow['end']}; nothing behind it is copied")
     if flow.get("retired"):
         lines.append(f"applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
     if flow["desired"] == "running" and not flow["partitions"]:

@@ -40,6 +40,7 @@ _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 @click.option(
     "--config", type=click.Path(path_type=Path), help="topology.lint.yaml; default: the nearest above a file."
 )
+@click.option("--spark", "with_spark", is_flag=True, help="Have Spark judge the expressions of `transform`, too.")
 @click.option("--profile", type=click.Choice(["regular", "strict", "audit"]), help="How much to ask of a file.")
 def lint(
     paths: tuple[Path, ...],
@@ -49,6 +50,7 @@ def lint(
     probed: tuple[Path, ...],
     baseline: Path | None,
     config: Path | None,
+    with_spark: bool,
     profile: Profile | None,
 ) -> int:
     """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it; those that say
@@ -72,6 +74,11 @@ def lint(
         found, errors = load_readable_topologies(path)
         files += [(path, loaded) for loaded in found]
         unreadable += errors
+    if with_spark:
+        from spark.transform.topology_expressions import add_expression_problems
+
+        judged = add_expression_problems([loaded for _, loaded in files])
+        files = [(path, loaded) for (path, _), loaded in zip(files, judged, strict=True)]
     topologies = [loaded.topology for _, loaded in files if loaded.topology is not None]
     results = []
     for path, loaded in files:

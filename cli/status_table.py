@@ -21,6 +21,7 @@ from topology.rounded_amounts import render_decimal_size
 _EVERY_S = 1.0
 _MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
 _COLOURS = {
+    "complete": "green",
     "running": "green",
     "catching_up": "cyan",
     "starting": "cyan",

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +21,7 @@ _STOPPED_S = 3.0  # how often a worker of a stopped fleet asks whether it is sta
 
 if TYPE_CHECKING:
     from clusters.settings import SettingsLookup
+    from replicator.transport.transform_thread import TransformEngine
     from topology.plan import Plan
 
 
@@ -28,12 +30,20 @@ if TYPE_CHECKING:
 @click.option("--target", required=True, help="Alias of the cluster whose incoming flows are served.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="One a core is best.")
 @click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus there; process n takes PORT + n.")
+@click.option("--transforms", is_flag=True, help="Serve the flows with `transform`, which needs Spark, and no others.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--epoch", type=int, hidden=True, help="Of the supervisor that starts it (`topology fleet supervise`).")
 def worker(
-    path: Path, target: str, processes: int, metrics: str | None, form: Literal["text", "json"], epoch: int | None
+    path: Path,
+    target: str,
+    processes: int,
+    metrics: str | None,
+    transforms: bool,
+    form: Literal["text", "json"],
+    epoch: int | None,
 ) -> int:
-    """Serve all flows of a topology into one cluster until stopped.
+    """Serve all flows of a topology into one cluster until stopped; those with `transform` are served by workers of
+    their own, with --transforms.
 
     SIGTERM or Ctrl-C: what is in flight is finished and the partitions are handed to other workers. Workers share
     the partitions among themselves, also with those that Spark hosts; start as many as you like, where you like.
@@ -49,6 +59,8 @@ def worker(
     if not any(flow.target == target for flow in plan.flows):
         raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
     where = None if metrics is None else parse_metrics_address(metrics)
+    if transforms and processes > 1:
+        raise click.UsageError("--transforms takes one process; Spark uses all cores. Start others on other machines")
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
@@ -56,27 +68,34 @@ def worker(
     from replicator.worker.worker import run_worker
 
     configure_logging(form=form)
-    _tell_missing_rights(plan, target, build_settings_lookup(plan))
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     connect = build_settings_lookup(plan)
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    if epoch is None and not _wait_until_started(plan, target, stop):
-        return 0
-    run_worker(
-        connect(target),
-        connect,
-        topology=plan.topology,
-        worker_id=name,
-        stop=stop,
-        metrics=where,
-        plan_hash=plan.hash,
-        epoch=epoch,
-    )
+    _tell_missing_rights(plan, target, connect)
+    stop = threading.Event()
+    with _open_engine(plan, target, epoch) if transforms else nullcontext() as engine:
+        for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
+            signal.signal(number, lambda *_: stop.set())
+        if epoch is None and not _wait_until_started(plan, target, stop):
+            return 0
+        run_worker(
+            connect(target),
+            connect,
+            topology=plan.topology,
+            worker_id=f"{socket.gethostname()}-{os.getpid()}",
+            stop=stop,
+            metrics=where,
+            plan_hash=plan.hash,
+            epoch=epoch,
+            engine=engine,
+        )
     if epoch is None and not stop.is_set() and _is_external(plan, target):
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  it waits until the fleet is started
     return 0
+
+
+def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextManager[TransformEngine]:
+    from spark.transform.transform_session import open_transform_engine
+
+    return open_transform_engine(plan, target, supervised=epoch is not None)
 
 
 def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:

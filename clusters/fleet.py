@@ -171,9 +171,10 @@ def write_placement(writer: ControlWriter, record: PlacementRecord) -> int:
     return writer.put(FLOWS_TOPIC, record.key, record.to_json())
 
 
-def build_fleet_group_id(topology: str) -> str:
-    """The consumer group in which the workers of a topology share the slots of one target."""
-    return f"watershed.{topology}"
+def build_fleet_group_id(topology: str, *, transforms: bool = False) -> str:
+    """The consumer group in which the workers of a topology share the slots of one target. transforms: of those that
+    serve the flows with `transform`."""
+    return f"watershed.{topology}.transform" if transforms else f"watershed.{topology}"
 
 
 def read_slot_owners(admin: ClusterProtocol, topology: str) -> dict[int, str]:

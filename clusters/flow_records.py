@@ -13,20 +13,24 @@ from clusters.errors import TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
+from topology.copy_bounds import CopyBound
 from topology.delivery_guarantee import Guarantee
 from topology.plan import PlanFlow
 from topology.selectors import Selector
 
 FlowState = Literal["running", "paused", "stopped"]
-StartPosition = Literal["earliest", "latest"] | int  # an offset: there, whether the log still reaches so far or not
+# An offset: there, whether the log still reaches so far or not. A bound has to be looked up at the source first
+# (`replicator.recovery.start_offsets`).
+StartPosition = Literal["earliest", "latest"] | int | CopyBound
 DECISION_PREFIX = "order|"  # keys of decisions about single partitions (`replicator.recovery.operator_decisions`)
 GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`replicator.sync.group_control_records`)
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignment_records`)
 WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld_rights_records`)
 JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
+END_PREFIX = "end|"  # keys of where partitions end (`clusters.partition_end_records`)
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
-    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX),
+    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX),
 )
 
 
@@ -42,6 +46,8 @@ class FlowRecord(ControlRecordBody):
     (`cutover`). New records in the target topic belong to those applications.
     begins: source topic → the offset at which a partition begins that nobody has copied yet, by partition; it counts
     before `start`. A migration gives it to the flow back: there the copy begins with the switch (`cutover.flow_steps`).
+    end_revision: how often the flow's end (`delivery.end`) was changed since it was applied first. Ends that were found
+    for another revision do not count any more (`clusters.partition_end_records`).
     guarantee: what the clusters could give the flow when it was applied (`topology.delivery_guarantee`); None where
     nobody wrote it down.
     """
@@ -49,7 +55,7 @@ class FlowRecord(ControlRecordBody):
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
         "a flow record",
         FLOWS_TOPIC,
-        added_later=("existed", "retired", "begins", "guarantee"),
+        added_later=("existed", "retired", "begins", "guarantee", "end_revision"),
         remedy="Write it again with `topology apply`",
     )
     flow: PlanFlow
@@ -63,6 +69,7 @@ class FlowRecord(ControlRecordBody):
     retired: frozenset[str] = frozenset()
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     guarantee: Guarantee | None = None
+    end_revision: int = 0
 
     @property
     def key(self) -> str:
@@ -84,9 +91,9 @@ class FlowRecord(ControlRecordBody):
         at = self.begins.get(topic, {}).get(partition)
         if at is not None:
             return at
-        if self.flow.start == "latest" and (self.existed is None or partition < self.existed.get(topic, 0)):
-            return "latest"
-        return "earliest"
+        if self.flow.start == "latest" and not (self.existed is None or partition < self.existed.get(topic, 0)):
+            return "earliest"
+        return choose_start(self.flow, topic, partition)
 
     def with_state(self, state: FlowState) -> FlowRecord:
         """The same record with another desired state."""
@@ -106,6 +113,13 @@ class FlowRecord(ControlRecordBody):
     def with_topics_again(self, topics: Iterable[str]) -> FlowRecord:
         """The inverse of `without`."""
         return replace(self, retired=self.retired - frozenset(topics))
+
+
+def choose_start(flow: PlanFlow, topic: str, partition: int) -> StartPosition:
+    """Where the file lets a source partition begin. Those of which it names no offset begin at the log's start."""
+    if isinstance(flow.start, CopyBound) and flow.start.offsets and flow.start.find_offset(topic, partition) is None:
+        return "earliest"
+    return flow.start
 
 
 def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from topology.copy_bounds import CopyBound
 from topology.migration_waves import PlanMigration
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector
@@ -138,12 +139,16 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(
         flow.target, "GROUP", f"watershed.{plan.topology}", "LITERAL", "READ", "share partitions among the workers"
     )
+    if flow.transform is not None:
+        group = f"watershed.{plan.topology}.transform"
+        yield RequiredRight(flow.target, "GROUP", group, "LITERAL", "READ", "share partitions that are transformed")
     external = flow.placement == "external"
     why = "hold the lease on the fleet (`topology fleet supervise`)" + (" (optional)" if external else "")
     lease = f"watershed-supervisor.{plan.topology}.{flow.target}"
     yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", why, optional=external)
     yield from _metadata(flow, ("continuous",))
     yield from _groups(plan, flow, ("continuous",))
+    yield from _start(flow)
     if flow.delivery == "transactions":
         yield RequiredRight(
             flow.target, "TRANSACTIONAL_ID", f"watershed.{flow.id}.", "PREFIXED", "WRITE", "copy in transactions"
@@ -154,6 +159,12 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     if flow.offsets == "aligned":
         yield from _topics(flow, "target", "ALTER_CONFIGS", "set what filling needs, and set it back")
         yield from _aligning(flow)
+
+
+def _start(flow: PlanFlow) -> Iterator[RequiredRight]:
+    if isinstance(flow.start, CopyBound) and flow.start.group is not None:
+        why = "know where the copy begins (`delivery.start`)"
+        yield RequiredRight(flow.source, "GROUP", flow.start.group, "LITERAL", "DESCRIBE", why)
 
 
 def _apply(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:

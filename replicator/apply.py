@@ -244,6 +244,7 @@ def _apply_flow(
         retired=before.retired if before else frozenset(),
         begins=before.begins if before else {},
         guarantee=guarantee,
+        end_revision=before.end_revision + (before.flow.end != flow.end) if before else 0,
     )
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)

@@ -9,6 +9,7 @@
         ├── ForeignWrite    a batch under the id of a flow that did not write it
         ├── OversizedBatch  a batch that holds more than may be opened
         ├── CompactionHole  a batch behind a hole, where holes cannot be copied yet
+        ├── EndPassed       a batch with a record of the time at which the copy ends
         └── SchemaMissing   a batch with something in it that the target does not know yet
 
 Halt states of a partition (`source_expired`, `duplicated`, …) are data, not exceptions:
@@ -109,6 +110,14 @@ class CompactionHole(BadBatch):
 
     def __init__(self, base_offset: int, why: str = "follows a hole left by compaction") -> None:
         super().__init__(f"{why}; a producer epoch of its own is needed", base_offset)
+
+
+class EndPassed(BadBatch):
+    """Nothing is wrong with it: it holds the first record at which the copy ends, or one behind it. Which one, the
+    source is asked (`replicator.recovery.found_ends`)."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__("holds the first record of the time at which the copy ends", base_offset)
 
 
 class SchemaMissing(BadBatch):

@@ -22,6 +22,7 @@ RUNNING: Final = "running"
 ALIGNING: Final = "aligning"  # the empty log is brought to the source's log start
 PAUSED: Final = "paused"
 STOPPED: Final = "stopped"
+COMPLETE: Final = "complete"  # everything in front of its end is copied (`delivery.end`)
 RETRYING: Final = "retrying"  # a broker does not answer; tried again by itself
 
 _ACCEPT = "`topology flow accept-gap {flow} {file} --topic {topic} --partition {partition}`"
@@ -40,6 +41,9 @@ REMEDIES: Final = {
     "them still. Keep what you need of them, then " + _RESEED,
     "source_gone": "the source topic does not exist any more, its copy is kept. Take {topic} out of the flow, or "
     "bring the topic back; it is looked for again by itself",
+    "start_missing": "the position at which the file lets this partition begin (`delivery.start`) is not in the "
+    "source's log, or the group has none. Write another `delivery.start` and `topology apply {file}`, or let the group "
+    "commit a position on {topic} there; it is looked at again by itself",
     "source_foreign_write": "a record at the source names one of our flows as its producer, and that flow did not "
     "write it. Find who has WRITE on {topic} there. To copy it as what it is, an application's record, "
     "`topology flow copy-foreign {flow} {file} --topic {topic} --partition {partition}`",
@@ -54,6 +58,10 @@ REMEDIES: Final = {
     "message.timestamp.after.max.ms, message.timestamp.before.max.ms, cleanup.policy), set what is missing on the "
     f"target, then {_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow and "
     "`topology apply {file}`",
+    "untransformed": "an expression of the flow's `transform` cannot be applied to the record that is named. Change "
+    "the expression or the schema so that it says what becomes of such records, `topology apply {file}`, then "
+    f"{_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow to keep them "
+    "apart (docs/transform.md)",
     "unauthorised": "give the worker's principal the right that is named; it tries again by itself",
     "append_time": "the target topic put its own time into the records that are named "
     "(message.timestamp.type=LogAppendTime). Give it message.timestamp.type=CreateTime. To get their timestamps right, "
@@ -69,7 +77,7 @@ REMEDIES: Final = {
     f"setting that is named is another one, {_RESTART}",
 }
 # Tried again by themselves, with back-off: nothing is written before the inspection that finds them healed.
-SELF_HEALING_STATES: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid"})
+SELF_HEALING_STATES: Final = frozenset({"unauthorised", "source_gone", "failed", "ledger_invalid", "start_missing"})
 RETRY_FIRST_S: Final = 2.0
 RETRY_LONGEST_S: Final = 30.0
 
@@ -139,6 +147,13 @@ class Reinspect:
 
     reason: str
     halts_as: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndReached(Reinspect):
+    """Everything in front of the partition's end is copied: the copy ends, and nothing is inspected any more."""
+
+    reason: str = "everything in front of its end is copied"
 
 
 def pick_trouble(first: Halt | Reinspect | None, later: Halt | Reinspect) -> Halt | Reinspect:

@@ -115,6 +115,7 @@ def prove_flows(
             "seconds": round(time.time() - began, 1),
             "policy": request.to_json(),
             "guarantees": {each.facts.flow.id: each.facts.guarantee for each in observations},
+            "transforms": {flow.id: flow.transform.hash for flow in flows if flow.transform is not None},
         }
         flow_notes = [note for each in observations for note in each.facts.notes]
         document, tables = build_results(findings, summary, [*flow_notes, *notes])
@@ -350,6 +351,8 @@ def _add_fence_state(run: _ProofRun, flows: Sequence[_FlowObservation], judgemen
     if judgement.errors:
         return judgement
     for flow in flows:
+        if flow.facts.flow.end is not None:  # what is written behind the end of a copy is no straggler
+            continue
         admin, settings = run.clusters.open(flow.facts.flow.source)
         judgement = add_fence_findings(
             judgement,
@@ -371,7 +374,7 @@ def _add_position_results(
         positions, problems = flow.positions
         judgement = replace(judgement, blocks=(*judgement.blocks, *problems))
         if positions and not judgement.errors:
-            with open_small_range_reader(run.plan, flow.partitions) as read:
+            with open_small_range_reader(run.plan, flow.partitions, run.session) as read:
                 landed += run_landing_tests(flow.facts.flow, positions, flow.observed, read, flow.reread_positions)
     if landed:
         run.say(f"tried {len(landed)} positions of groups")

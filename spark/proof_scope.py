@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from clusters.flow_records import StartPosition
+from clusters.flow_records import StartPosition, choose_start
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.copy.quarantine import QuarantinedRecord
@@ -42,7 +42,8 @@ def fix_partitions(
     for o in observed:
         topic, number = o.place.topic, o.place.partition
         before, proven = earlier.of(o)
-        window = fix_window(o, start=_choose_start(facts, o), final=request.final, earlier=before)
+        final = request.final and facts.flow.end is None  # behind an end others may write
+        window = fix_window(o, start=_choose_start(facts, o), final=final, earlier=before)
         window = replace(window, unverifiable=window.unverifiable + facts.lost.get(o.place, 0))
         chunk = request.chunk or choose_chunk_offsets(
             sizes.get(TopicPartition(topic, number)), o.source.end - o.source.start
@@ -58,6 +59,7 @@ def fix_partitions(
                 (facts.flow.source, facts.flow.target),
                 compacted=pair.compacted,
                 only_copy_compacts=pair.only_copy_compacts,
+                transform=None if facts.foreign else facts.flow.transform,
                 timestamps=pair.timestamps,
                 skip=facts.skip,
                 only=facts.only,
@@ -96,12 +98,14 @@ def count_without_copy(facts: FlowFacts) -> dict[PartitionPair, Counts]:
 
 
 def find_partitions_not_begun(facts: FlowFacts, observed: Sequence[ObservedPartition]) -> list[str]:
-    """Findings: partitions of a flow with `start: latest` that no worker has begun. They have no window, which is not
-    the same as an empty window."""
-    if facts.flow.start != "latest" or facts.foreign:
+    """Findings: partitions of a flow that begins in the middle, and that no worker has begun. They have no window,
+    which is not the same as an empty window."""
+    if facts.flow.start == "earliest" or facts.foreign:
         return []
     return [
-        f"{o.place.name}: no worker has begun this partition" for o in observed if not o.map.runs and o.source.end > 0
+        f"{o.place.name}: no worker has begun this partition"
+        for o in observed
+        if not o.map.runs and o.source.end > 0 and (o.place.topic, o.place.partition) not in facts.complete
     ]
 
 
@@ -109,7 +113,7 @@ def _choose_start(facts: FlowFacts, o: ObservedPartition) -> StartPosition:
     if facts.foreign:
         return choose_window_start(o)
     begin = facts.begins.get(o.place.topic, {}).get(o.place.partition)
-    return facts.flow.start if begin is None else begin
+    return choose_start(facts.flow, o.place.topic, o.place.partition) if begin is None else begin
 
 
 def _choose_recheck_share(facts: FlowFacts, request: ProofRequest) -> float:

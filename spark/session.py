@@ -9,6 +9,7 @@ cluster our own packages travel with the application, and everything else has to
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -74,6 +75,7 @@ def create_spark_session(
         settings.setdefault("spark.driver.host", environ.get("SPARK_LOCAL_IP") or _seen_by(master))
     from pyspark.sql import SparkSession
 
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # what it says is in the exception as well
     with raise_as_spark_error(f"no Spark session on {master}", _NO_SESSION):
         builder = SparkSession.builder.appName(name).master(master)
         for key, value in settings.items():

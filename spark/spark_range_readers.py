@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 _TASKS_PER_CORE = 2
 _SMALL = 256 << 10  # bytes of an answer, where a few records are wanted
+_LARGE = 4 << 20  # bytes of an answer, where a range is read here
 _STRETCH = 2_000_000  # offsets a task reads at most (a chunk is never cut): what a lost executor has to read again
 _WHAT = "the Spark job of the proof failed"
 _REMEDY = "Nothing was found to differ, and nothing was proven; run the proof again"
@@ -91,6 +92,12 @@ def build_spark_readers(
         return LimitedTask(limits.share_for_task(tasks, context.defaultParallelism), task)
 
     def sums(requests: Sequence[RangeRequest]) -> dict[int, RangeSum]:
+        changed = [request for request in requests if request.transform is not None]
+        found = _sum_transformed(session, plan, changed) if changed else []
+        plain = [request for request in requests if request.transform is None]
+        return require_each_range_once(requests, [*found, *(sum_plain(plain) if plain else ())])
+
+    def sum_plain(requests: Sequence[RangeRequest]) -> list[RangeSum]:
         with raise_as_spark_error(_WHAT, _REMEDY):
             context = session().sparkContext
             length = sum(request.end - request.start for request in requests)
@@ -103,9 +110,16 @@ def build_spark_readers(
                 found = rows.mapPartitions(politely(context, len(some), task)).collect()
                 if listener is not None:
                     listener.complete(found)
-        return require_each_range_once(requests, found)
+        return found
 
     def differences(jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
+        plain = [job for job in jobs if job.source.transform is None]
+        compared = iter(compare_plain(plain) if plain else ())
+        return [
+            next(compared) if job.source.transform is None else _compare_transformed(session, plan, job) for job in jobs
+        ]
+
+    def compare_plain(jobs: Sequence[RangeComparison]) -> list[RecordDifference]:
         pairs = [((plan.cluster(job.source.cluster), plan.cluster(job.target.cluster)), job) for job in jobs]
         with raise_as_spark_error(_WHAT, _REMEDY):
             context, slices = session().sparkContext, limits.tasks(len(pairs))
@@ -126,6 +140,40 @@ def build_spark_readers(
         return merge_key_state_results(jobs, found)
 
     return ProofReaders(sums, differences, states)
+
+
+def _sum_transformed(
+    session: Callable[[], SparkSession], plan: Plan, requests: Sequence[RangeRequest]
+) -> list[RangeSum]:
+    from spark.transform.transformed_ranges import sum_transformed_ranges
+
+    with raise_as_spark_error(_WHAT, _REMEDY):
+        tasks = _TASKS_PER_CORE * session().sparkContext.defaultParallelism
+        return sum_transformed_ranges(session(), plan, requests, tasks)
+
+
+def _compare_transformed(session: Callable[[], SparkSession], plan: Plan, job: RangeComparison) -> RecordDifference:
+    """What should stand at the target is worked out by Spark; the two are compared here, and they are few."""
+    from spark.transform.transformed_ranges import read_transformed_range
+
+    with raise_as_spark_error(_WHAT, _REMEDY):
+        source = read_transformed_range(session(), plan, job.source)
+        cluster = plan.cluster(job.target.cluster)
+        address = build_partition_address(cluster, job.target)
+        span = OffsetRange(job.target.start, job.target.end)
+        with BrokerConnections(address.settings, ReadRate(largest=_LARGE)) as connections:
+            target = read_all_fingerprints(address, span, connections).without(job.target.left_out)
+        near = [read_transformed_range(session(), plan, request) for request in job.near]
+        aside = set_aside_quarantined(source, target, job.kept, job.limit)
+        found = compare_records(
+            aside.source,
+            target,
+            open_end=job.open_end,
+            in_place=job.source.in_place,
+            limit=job.limit,
+            elsewhere=lambda prints: np.isin(prints, np.concatenate([each.fp for each in near] or [prints[:0]])),
+        )
+        return add_quarantined(found, aside)
 
 
 def _listening(
@@ -287,9 +335,10 @@ def count_range_records(plan: Plan, request: RangeRequest) -> int:
 
 @contextmanager
 def open_small_range_reader(
-    plan: Plan, partitions: Sequence[ProofPartition]
+    plan: Plan, partitions: Sequence[ProofPartition], session: Callable[[], SparkSession]
 ) -> Iterator[Callable[[int, str, int, OffsetRange], RecordFingerprints]]:
-    """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers.
+    """Reads small ranges of a side (0 is the source) of these partitions of one flow, here and now, in small answers;
+    by `session` where records are changed on their way.
 
     What it gives raises OffsetsExpired, NotReadable, ClusterError.
     """
@@ -299,6 +348,10 @@ def open_small_range_reader(
 
         def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
             request = by_place[topic, partition].build_request(side, span, 0)
+            if request.transform is not None:
+                from spark.transform.transformed_ranges import read_transformed_range
+
+                return read_transformed_range(session(), plan, request)
             address = build_partition_address(plan.cluster(request.cluster), request)
             if request.cluster not in connections:
                 connections[request.cluster] = stack.enter_context(

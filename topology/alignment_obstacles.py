@@ -17,7 +17,7 @@ from topology.topic_symbols import carry_symbol, list_source_symbols
 # Path of a setting; which values of it speak against equal offsets; why.
 _AGAINST: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("partitions.mapping", lambda value: value == "key", "keys choose the partition at the target"),
-    ("delivery.start", lambda value: value == "latest", "the copy begins in the middle (`start: latest`)"),
+    ("delivery.start", lambda value: value != "earliest", "the copy begins in the middle (`delivery.start`)"),
     (
         "delivery.rejected",
         lambda value: value == "quarantine",

@@ -84,6 +84,8 @@ class _Found:
         third = self._find_third_cluster(flow) if plan.guard == "producer_id" and plan.forward == "all" else None
         if plan.delivery == "transactions":
             return DeliveryMode("transactions", plan.delivery_reason, third is not None)
+        if plan.transform is not None:
+            return DeliveryMode("transactions", "records are changed on their way (`transform`)", third is not None)
         reason = self._explain_merge(flow) or self._explain_return(flow)
         if not reason and third is not None:
             reason = f"records may come round by {third} to where they were, so each batch tells the way it came"

@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from topology.bounded_json import parse_json_object
+from topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from topology.egress_compression import EgressCompression
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.migration_waves import PlanMigration
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
+from topology.record_transform import RecordTransform
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
@@ -199,6 +201,8 @@ class PlanFlow:
     sync: group offsets, ACLs, quotas, users and schemas that the flow keeps in sync.
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     compression: of batches that the source stores uncompressed; None: they pass as they are.
+    transform: which records travel and what is changed in them; None: all of them, as they are.
+    end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     """
 
@@ -215,7 +219,7 @@ class PlanFlow:
     discovery_ms: int = 10_000
     state: Literal["running", "paused"] = "running"
     offsets: Literal["mapped", "aligned"] = "mapped"
-    start: Literal["earliest", "latest"] = "earliest"
+    start: CopyStart = "earliest"
     replication_factor: int | None = None
     sync_configs: SyncMode = "once"
     sync_configs_include: tuple[str, ...] = ()
@@ -237,6 +241,8 @@ class PlanFlow:
     placement: WorkerPlacement = "embedded"
     heal_ms: int | None = None
     compression: EgressCompression | None = None
+    transform: RecordTransform | None = None
+    end: CopyEnd | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -267,7 +273,7 @@ class PlanFlow:
             "discovery_ms": self.discovery_ms,
             "state": self.state,
             "offsets": self.offsets,
-            "start": self.start,
+            "start": encode_bound(self.start),
             "replication_factor": self.replication_factor,
             "sync_configs": self.sync_configs,
             "sync_configs_include": list(self.sync_configs_include),
@@ -296,6 +302,10 @@ class PlanFlow:
             value["heal_ms"] = self.heal_ms
         if self.compression is not None:  # older plans keep their hash
             value["compression"] = self.compression.to_json()
+        if self.transform is not None:  # older plans keep their hash
+            value["transform"] = self.transform.to_json()
+        if self.end is not None:  # older plans keep their hash
+            value["end"] = encode_bound(self.end)
         return value
 
     @classmethod
@@ -307,6 +317,9 @@ class PlanFlow:
             **value
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
+                "transform": RecordTransform.from_json(value.get("transform")),
+                "start": decode_bound(value.get("start", "earliest")),
+                "end": decode_bound(value.get("end")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),

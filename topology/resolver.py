@@ -240,6 +240,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         offsets="mapped" if rewritten else offsets,
         offsets_reason="records get other schema ids on their way (sync.schemas.ids)" if rewritten else "",
         start=settings.get("delivery", "start", default="earliest"),
+        end=settings.get("delivery", "end"),
         replication_factor=settings.get("replication_factor"),
         sync_configs=settings.get("sync", "configs", "mode", default="once"),
         sync_configs_include=_sorted(settings.texts("sync", "configs", "include")),
@@ -259,6 +260,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         placement=settings.get("workers", "placement", default="embedded"),
         heal_ms=settings.get("workers", "heal"),
         compression=_compression(settings.at("compression")),
+        transform=settings.get("transform"),
     )
 
 

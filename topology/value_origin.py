@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from topology.copy_bounds import CopyBound
 from topology.errors import NotInPlan, UnreadableTopology
 from topology.language.flow import find_setting_unit
 from topology.loader import load_topology
@@ -75,7 +76,8 @@ def render_value_origins(path: Path, what: str) -> Iterator[str]:
 
 def _declared(flow: Flow, field: str) -> Iterator[str]:
     for path, value in flow.settings.walk():
-        if _below(path, field) and value.data is not None and not path.endswith((".glob", ".regex")):
+        is_part = path.endswith((".glob", ".regex")) or path.startswith(("delivery.start.", "delivery.end."))
+        if _below(path, field) and value.data is not None and not is_part:
             yield f"{flow.id}.{path} = {_shown(path, value)}  ({value.span.file}:{value.span.line})"
 
 
@@ -104,6 +106,8 @@ def _below(path: str, field: str) -> bool:
 def _shown(path: str, value: CheckedValue) -> str:
     if isinstance(value.data, Selector):
         return _text(value.data.to_json())
+    if isinstance(value.data, CopyBound):
+        return f"{{{value.data}}}"
     if isinstance(value.data, SecretRef):
         return f"{{{value.data.kind}: {value.data.name}}}"
     return _amount(path, value.data)

@@ -111,7 +111,9 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
     if flow.sync != NO_SYNC:
         left_out.append("what travels beside records (sync): groups, rights, quotas, users, schema ids")
     if flow.start != "earliest":
-        left_out.append("start: latest; the copies are copied from their start")
+        left_out.append(f"start: {flow.start}; the copies are copied from their start")
+    if flow.end is not None:
+        left_out.append(f"end: {flow.end}; the copies have no end")
     if found.rollback is None or found.rollback.reverse is None:
         left_out.append("the way back: the wave has no rollback.reverse")
     return tuple(left_out)
@@ -143,6 +145,7 @@ def _over(flow: PlanFlow, run: str, names: dict[str, str]) -> PlanFlow:
         topics=TopicSelection(tuple(Selector("literal", name) for name in sorted(names)), allow_internal=True),
         naming=Naming("map", map=renamed) if renamed else Naming(),
         start="earliest",
+        end=None,
         sync=NO_SYNC,
     )
 

@@ -118,11 +118,11 @@ def open_adoption(
             f"{flow_id} has `offsets: aligned`, and an aligned flow fills its target itself. Take `offsets: mapped`: "
             "what was copied keeps its offsets, what follows is translated exactly"
         )
-    if flow.start == "latest":
+    if flow.start != "earliest":
         raise OperationRefused(
-            f"{flow_id} has `start: latest`: a partition into which nothing was copied yet would begin at its end, and "
-            "what was written since the other copier stopped would be lost. Take `start: earliest`; partitions that "
-            "hold a copy go on behind it in any case"
+            f"{flow_id} has `start: {flow.start}`: a partition into which nothing was copied yet would begin in the "
+            "middle, and what was written since the other copier stopped could be lost. Take `start: earliest`; "
+            "partitions that hold a copy go on behind it in any case"
         )
     if applied and flow_id not in read_flows(stage.target):
         raise OperationRefused(

@@ -25,13 +25,14 @@ from replicator.compression_forecast import CompressionForecast, forecast_compre
 from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
 from replicator.sync.sync_on_apply import find_sync_differences
 from topology.cluster_capabilities import ClusterCapabilities
+from topology.copy_bounds import encode_bound
 from topology.delivery_guarantee import GuaranteeDecision
 from topology.drift import FieldDrift, find_drift
 from topology.inventory import Inventory
 from topology.lint import LintResult, lint_path
 from topology.lint_configuration import LintConfiguration
 from topology.loader import load_topology
-from topology.plan import Plan
+from topology.plan import Plan, PlanFlow
 from topology.repeat_obstacles import decide_flow_guarantee
 from topology.reports.text import render_frames
 from topology.rounded_amounts import render_counted_noun, render_first_names
@@ -181,6 +182,9 @@ def _document(review: PlanReview) -> dict[str, Any]:
                 "paths": each.paths,
                 **encode_guarantee(decisions.get(each.id)),
                 "schema_ids": "translate" if each.sync.schemas.translated else "preserve",
+                "start": encode_bound(each.start),
+                "end": None if each.end is None else encode_bound(each.end),
+                "transform": None if each.transform is None else each.transform.hash,
             }
             for each in compiled.flows
         ],
@@ -189,6 +193,22 @@ def _document(review: PlanReview) -> dict[str, Any]:
         "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
+
+
+def _describe_flow(flow: PlanFlow) -> Iterator[str]:
+    """How a flow copies, where that is not the usual way."""
+    if flow.start != "earliest" or flow.end is not None:
+        until = "never ends" if flow.end is None else f"ends at {flow.end}, nothing behind it is copied"
+        yield f"  {flow.id} begins at {flow.start} and {until}"
+    if flow.transform is not None:
+        yield f"  {flow.id} {flow.transform.describe()} (transform {flow.transform.hash[:12]})"
+    if flow.delivery == "transactions":
+        told = ", and tells the way of each batch" if flow.paths else ""
+        yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
+    if flow.offsets_reason:
+        yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
+    if flow.sync.schemas.translated:
+        yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
 
 
 def _lines(review: PlanReview) -> Iterator[str]:
@@ -206,13 +226,7 @@ def _lines(review: PlanReview) -> Iterator[str]:
     yield from (f"! {each}" for each in review.missing)
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
-        if flow.delivery == "transactions":
-            told = ", and tells the way of each batch" if flow.paths else ""
-            yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
-        if flow.offsets_reason:
-            yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
-        if flow.sync.schemas.translated:
-            yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
+        yield from _describe_flow(flow)
     yield from (f"  {each}" for each in (*review.offsets, *review.compression))
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}

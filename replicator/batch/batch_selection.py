@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from replicator.batch.egress_compression import compress_batch
 from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
 from replicator.batch.record_batch import (
+    CURRENT_MAGIC,
+    MAGIC_BYTE_AT,
     UNKNOWN_RECORD_COUNT,
     BatchChecksum,
     RawBatch,
+    decode_batch,
     decode_batches,
     walk_batch_lengths,
 )
 from replicator.batch.repack import SHORTEST_SERIES, RejectedRecord, Repacker, RepackTerms
-from replicator.errors import BadBatch, CompactionHole
+from replicator.errors import BadBatch, CompactionHole, EndPassed
 
 if TYPE_CHECKING:
     from replicator.batch.batch_series import BatchSeries
@@ -58,7 +61,7 @@ def select_batches(
     position: the offset that was fetched. Stops early when decompressing the rest would exceed the limit of one answer;
     the next Fetch brings the rest. `leave_out` says which producers' batches must not travel on (the loop guard).
     Control batches, aborted records and batches emptied by the cleaner are gaps: nothing is copied, the position moves
-    on. `terms` say what the target takes."""
+    on. `terms` say what the target takes, and where the copy ends: the position does not move behind that."""
     refused: BadBatch | None = None
     with closing(Repacker(terms)) as packing:
         selection = _Selection(packing, leave_out, position)
@@ -105,12 +108,20 @@ class _Selection:
             if batch.end <= self.position:
                 self.last = batch
                 continue
+            terms = self.packing.terms
+            if terms.end is not None and self.position >= terms.end:
+                return False
+            if terms.before_ms is not None and batch.max_timestamp >= terms.before_ms:
+                raise EndPassed(batch.base)
             if self.packing.must_wait(batch, self.position):
                 return False
             if _has_hole_before(batch, self.position):
-                if not self.packing.terms.holes():
+                if not terms.holes():
                     raise CompactionHole(batch.base)
                 self.has_holes = True
+            if terms.end is not None and terms.is_beyond_end(batch):
+                self.position = terms.end
+                return False
             if batch.records and not batch.control and not is_aborted and not self.leave_out(batch):
                 self.packing.take(batch, self.position)
             self._pass(batch)
@@ -122,21 +133,31 @@ class _Selection:
         self._pass(series.last)
 
     def _pass(self, batch: RawBatch) -> None:
-        self.position, self.leader_epoch, self.last = batch.end, batch.leader_epoch, batch
+        end = self.packing.terms.end
+        self.position = batch.end if end is None else min(batch.end, end)
+        self.leader_epoch, self.last = batch.leader_epoch, batch
 
 
 def _find_series(
     fetched: memoryview, position: int, aborted: Sequence[tuple[int, int]], terms: RepackTerms
 ) -> list[BatchSeries]:
     """The series of an answer. Where none can be, nothing is imported for them: numpy takes 14 MiB of memory."""
-    if aborted or terms.change is not None or terms.small <= BATCH_HEADER_BYTES:
+    if aborted or terms.change is not None or terms.before_ms is not None or terms.small <= BATCH_HEADER_BYTES:
         return []
     edges = walk_batch_lengths(fetched)
     if len(edges) <= SHORTEST_SERIES or edges[-1] >= terms.small * len(edges):
         return []
+    if terms.end is not None and not _ends_within(fetched, edges[-2], edges[-1], terms.end):
+        return []
     from replicator.batch.series_search import find_series
 
     return find_series(fetched, edges, position, terms)
+
+
+def _ends_within(fetched: memoryview, first_byte: int, end_byte: int, end: int) -> bool:
+    """Whether the last batch, and so all, stand in front of source offset `end`."""
+    is_current = fetched[first_byte + MAGIC_BYTE_AT] == CURRENT_MAGIC
+    return is_current and decode_batch(fetched, first_byte, end_byte).end <= end
 
 
 def decode_with_outcome(fetched: memoryview, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[RawBatch, bool]]:

@@ -77,17 +77,17 @@ class OpenedRecords:
         count = len(self)
         if count < _FEW_RECORDS:
             return build_raw_batch(self.list_records(), codec, end, leader_epoch)
-        indexes = _zigzag(np.arange(count, dtype=np.int64))
-        deltas = _zigzag(self.timestamps - self.timestamps[0])
-        lengths = 1 + _measure_varints(deltas) + _measure_varints(indexes) + self.sizes
-        sizes = _zigzag(lengths)
-        stops = np.cumsum(lengths + _measure_varints(sizes))
+        indexes = zigzag_numbers(np.arange(count, dtype=np.int64))
+        deltas = zigzag_numbers(self.timestamps - self.timestamps[0])
+        lengths = 1 + measure_varints(deltas) + measure_varints(indexes) + self.sizes
+        sizes = zigzag_numbers(lengths)
+        stops = np.cumsum(lengths + measure_varints(sizes))
         body = np.zeros(int(stops[-1]), dtype=np.uint8)
         at = np.concatenate((np.zeros(1, dtype=np.int64), stops[:-1]))
-        at = _write_varints(body, at, sizes) + 1  # the attributes of a record are 0
-        at = _write_varints(body, at, deltas)
-        _write_varints(body, at, indexes)
-        _copy_pieces(self.data, self.rests, body, stops - self.sizes, self.sizes)
+        at = write_varints_at(body, at, sizes) + 1  # the attributes of a record are 0
+        at = write_varints_at(body, at, deltas)
+        write_varints_at(body, at, indexes)
+        copy_pieces(self.data, self.rests, body, stops - self.sizes, self.sizes)
         times = int(self.timestamps[0]), int(self.timestamps.max())
         return assemble_raw_batch(body.tobytes(), codec, self._list_spans(), times, end, leader_epoch)
 
@@ -106,8 +106,8 @@ def decode_record_bodies_at_once(bodies: RecordBodies) -> tuple[OpenedRecords, M
     octets = np.frombuffer(bodies.data, dtype=np.uint8)
     rows = np.cumsum(bodies.counts) - bodies.counts  # of the first record of each batch
     starts, stops, is_readable = _find_records(octets, bodies, rows)
-    times, at = _decode_varints(octets, starts + 1)  # behind the attributes
-    deltas, at = _decode_varints(octets, at)
+    times, at = decode_varints_at(octets, starts + 1)  # behind the attributes
+    deltas, at = decode_varints_at(octets, at)
     indexes = np.arange(len(starts), dtype=np.int64) - np.repeat(rows, bodies.counts)
     is_readable &= np.logical_and.reduceat((deltas == indexes) & (at <= stops), rows)
     columns = OpenedRecords(
@@ -133,7 +133,7 @@ def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[
         if walking < _FEW_BATCHES and step:
             _find_rest(octets.data, starts, stops, at[:walking], row[:walking] + step, left[:walking] - step)
             break
-        lengths, behind = _decode_varints(octets, at[:walking])
+        lengths, behind = decode_varints_at(octets, at[:walking])
         starts[row[:walking] + step] = behind
         at[:walking] = stops[row[:walking] + step] = behind + lengths
     ends = stops[rows + bodies.counts - 1]
@@ -152,7 +152,7 @@ def _find_rest(data: memoryview, starts: Numbers, stops: Numbers, at: Numbers, r
             starts[record], stops[record] = start, place
 
 
-def _decode_varints(octets: _Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+def decode_varints_at(octets: _Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
     """(number, position behind it) of the zigzag varint at each position. Behind one that is too long to be read here
     stands _NOWHERE, where no record ends."""
     octet = octets.take(at, mode="clip")  # who reads beyond the end finds that out by the position behind
@@ -170,11 +170,12 @@ def _decode_varints(octets: _Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
     return (numbers >> 1) ^ -(numbers & 1), behind
 
 
-def _zigzag(numbers: Numbers) -> npt.NDArray[np.uint64]:
+def zigzag_numbers(numbers: Numbers) -> npt.NDArray[np.uint64]:
+    """As varints have them: small ones of either sign are small."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
-def _measure_varints(numbers: npt.NDArray[np.uint64]) -> Numbers:
+def measure_varints(numbers: npt.NDArray[np.uint64]) -> Numbers:
     """Bytes of each as a varint."""
     sizes = np.ones(len(numbers), dtype=np.int64)
     for bits in range(7, int(numbers.max()).bit_length(), 7):
@@ -182,7 +183,7 @@ def _measure_varints(numbers: npt.NDArray[np.uint64]) -> Numbers:
     return sizes
 
 
-def _write_varints(into: _Bytes, at: Numbers, numbers: npt.NDArray[np.uint64]) -> Numbers:
+def write_varints_at(into: _Bytes, at: Numbers, numbers: npt.NDArray[np.uint64]) -> Numbers:
     """Write a number at each position. Returns the positions behind."""
     behind, rows, left = at + 1, np.arange(len(at)), numbers
     while True:
@@ -195,7 +196,7 @@ def _write_varints(into: _Bytes, at: Numbers, numbers: npt.NDArray[np.uint64]) -
         behind[rows] += 1
 
 
-def _copy_pieces(data: memoryview, at: Numbers, into: _Bytes, to: Numbers, sizes: Numbers) -> None:
+def copy_pieces(data: memoryview, at: Numbers, into: _Bytes, to: Numbers, sizes: Numbers) -> None:
     """Copy pieces of these sizes. A piece of 2^k to 2^(k+1) bytes is its first 2^k bytes and its last 2^k, which may
     overlap. So a step copies pieces of one width, and there are two steps for each power of two."""
     for width, chosen in _group_by_width(sizes):

@@ -83,7 +83,8 @@ class RepackTerms:
     changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether all
     batches of the producer with this id are copied, except filler, and have the same merge group, so that they can be
     judged many at a time (`replicator.batch.batch_series`). compression: of what is then not compressed
-    (`replicator.batch.egress_compression`).
+    (`replicator.batch.egress_compression`). end: no record at this source offset or behind it is taken. before_ms: nor
+    is a batch with a record of this time or later (ms since 1970); it is refused (EndPassed).
     """
 
     limits: TargetLimits = field(default_factory=TargetLimits)
@@ -97,6 +98,12 @@ class RepackTerms:
     dense: bool = False
     change: Callable[[], Callable[[RawRecord], RawRecord]] | None = None
     compression: EgressCompression | None = None
+    end: int | None = None
+    before_ms: int | None = None
+
+    def is_beyond_end(self, batch: RawBatch) -> bool:
+        """Whether all records of the batch stand at the end or behind it. An old message has to be opened to tell."""
+        return self.end is not None and batch.base >= self.end and batch.records != UNKNOWN_RECORD_COUNT
 
 
 def choose_merging(terms: RepackTerms, *, is_far: bool) -> RepackTerms:
@@ -227,10 +234,14 @@ class Repacker:
         if not self._has_large:
             if batch.records * OPENED_RECORD_BYTES <= MAX_OPENED_BYTES:
                 with contextlib.suppress(OversizedBatch):
-                    return _records(batch, position, MAX_OPENED_BYTES)
+                    return self._decode(batch, position, MAX_OPENED_BYTES)
             _LARGE.acquire()
             self._has_large = True
-        return _records(batch, position)
+        return self._decode(batch, position)
+
+    def _decode(self, batch: RawBatch, position: int, most: int | None = None) -> list[RawRecord]:
+        records, end = _records(batch, position, most), self.terms.end
+        return records if end is None or batch.end <= end else [each for each in records if each.offset < end]
 
     def _is_spent(self) -> bool:
         return self._opened >= MAX_OPENED_BYTES
@@ -287,6 +298,7 @@ class Repacker:
             self._change is None
             and batch.records == batch.end - batch.base
             and batch.base >= position
+            and (self.terms.end is None or batch.end <= self.terms.end)
             and not batch.attributes & LOG_APPEND_TIME
             and len(batch.data) <= self.terms.limits.max_batch
             and not (self.terms.refused and any(batch.base <= offset < batch.end for offset in self.terms.refused))
@@ -303,7 +315,8 @@ class Repacker:
         self._bytes += size
         if records:
             self._first = self._first or batch
-        self._end, self._epoch = batch.end, batch.leader_epoch
+        end = batch.end if self.terms.end is None else min(batch.end, self.terms.end)
+        self._end, self._epoch = end, batch.leader_epoch
 
     def _allowed(self, batch: RawBatch, stored: list[RawRecord], records: list[RawRecord]) -> list[RawRecord]:
         """Without the records that the target does not take. stored: the same ones as the source has them."""

@@ -12,7 +12,7 @@ from replicator.copy.copy_protocol import FillingProgress
 from replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
 from replicator.copy.rejected_records import judge_refused_batch
 from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect, pick_trouble
+from replicator.partition_states import EndReached, Halt, Reinspect, pick_trouble
 
 _Batch = TypeVar("_Batch")
 
@@ -77,6 +77,11 @@ class CommonCopy(Generic[_Batch]):
             self.refusals.batch = judge_refused_batch(selected.refused)
 
     def _when_empty(self) -> None:
-        """Nothing waits and nothing is in flight: only now may a refused batch stop the partition."""
-        if self.trouble is None and self.queue.is_empty:
+        """Nothing waits and nothing is in flight: only now may a refused batch stop the partition, or its end."""
+        if self.trouble is not None or not self.queue.is_empty:
+            return
+        limit = self.source.limit
+        if limit is not None and limit.is_reached_at(self.progress.copied_through):
+            self.trouble = EndReached()
+        else:
             self.trouble = self.refusals.batch

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from replicator.copy_limit import CopyLimit
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.partition_states import Halt, Reinspect
 
@@ -22,7 +23,8 @@ class SourceCursor:
 
     leader_epoch: of the last batch that was read; a Fetch names it (KIP-320). last_batch: the same batch. asked_at:
     when the last Fetch was sent that was answered (monotonic). Both are looked at where the topic has no id
-    (`replicator.transport.confirmation`). received_at: when its answer came (monotonic).
+    (`replicator.transport.confirmation`). received_at: when its answer came (monotonic). limit: where reading ends;
+    None: never.
     """
 
     position: int  # of the next Fetch
@@ -31,9 +33,21 @@ class SourceCursor:
     last_batch: BatchChecksum | None = None
     asked_at: float = 0.0
     received_at: float = 0.0
-    end: int = -1  # last stable offset at the last fetch
+    end: int = -1  # last stable offset at the last fetch, or the limit where that is lower
     high_watermark: int = -1  # what lies between `end` and here waits for a transaction to end
     seen_at: float = 0.0  # when the source told its end (monotonic); 0: not yet
+    limit: CopyLimit | None = None
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether nothing more is to be fetched."""
+        return self.limit is not None and self.limit.is_reached_at(self.position)
+
+    def note_log_end(self, last_stable: int, high_watermark: int) -> None:
+        """The source said where its log ends. What lies behind the limit does not count."""
+        most = None if self.limit is None else self.limit.offset
+        self.end = last_stable if most is None else min(last_stable, most)
+        self.high_watermark = high_watermark if most is None else min(high_watermark, most)
 
     def advance(self, selected: SelectedBatches) -> None:
         """The next Fetch begins behind what was selected."""

@@ -6,7 +6,7 @@ from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.copy_state import Refusals
-from replicator.errors import BadBatch, CompactionHole, ForeignWrite, SchemaMissing
+from replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, SchemaMissing
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 
@@ -39,7 +39,7 @@ def judge_rejected_records(
 
 def judge_refused_batch(batch: BadBatch) -> Halt | Reinspect:
     """Bytes that are damaged on this disk or on the way: only the former stays when they are fetched again."""
-    if isinstance(batch, CompactionHole | SchemaMissing):
+    if isinstance(batch, CompactionHole | EndPassed | SchemaMissing):
         return Reinspect(str(batch))
     if batch.passing:
         return Reinspect(str(batch), batch.state)

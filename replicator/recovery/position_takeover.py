@@ -31,6 +31,7 @@ from replicator.recovery.operator_decisions import (
 from replicator.recovery.recovery_point import is_same_topic
 from replicator.recovery.settled_log_ends import SettledLogEnds
 from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
+from replicator.recovery.start_offsets import StartOrTrouble, find_starts
 from replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
@@ -60,7 +61,8 @@ class AnsweredTrouble(NamedTuple):
 @dataclass(slots=True)
 class PositionTakeover:
     """What the takeovers of one flow's partitions share; `decisions` are what persons decided about some of them,
-    `control` journals what the flow's policy decides."""
+    `control` journals what the flow's policy decides. starts: where those begin that were never copied, once they were
+    inspected."""
 
     record: FlowRecord
     source: ConnectionSettings
@@ -69,6 +71,7 @@ class PositionTakeover:
     control: ControlWriter
     _: KW_ONLY
     decisions: Mapping[PartitionKey, OperatorDecision] = field(default_factory=dict)
+    starts: dict[PartitionKey, StartOrTrouble] = field(init=False, default_factory=dict)
 
     def decide(
         self, key: PartitionKey, ledger: Ledger, ends: InspectedRanges
@@ -87,7 +90,10 @@ class PositionTakeover:
         known = ledger.positions.get(key)
         if known is None and key in ledger.partitions:
             return Reinspect("the ledger knows this partition as copied by sequence numbers")
-        return find_transaction_recovery_point(key, known, ends, self.record.start_of(key.topic, key.partition))
+        start = self.starts.get(key, "earliest")  # it counts only for what was never copied
+        if isinstance(start, Halt | Reinspect):
+            return start
+        return find_transaction_recovery_point(key, known, ends, start)
 
     def answer(
         self,
@@ -152,6 +158,12 @@ class PositionTakeover:
             if not isinstance(seen, ClusterError):
                 here, there, ends = seen
                 found[key] = InspectedPartition(here, there, ends.parted_at(offset))
+        fresh = {
+            key: seen.source
+            for key, seen in found.items()
+            if not isinstance(seen, ClusterError) and key not in ledger.positions
+        }
+        self.starts |= find_starts(self.record, fresh, self.source)
         exact = not self.record.flow.sync.schemas.translated
         last = _find_last_copied(ledger, found, exact=exact)
         for key, compared in compare_last_copied(self.source, self.target, last).items():

@@ -9,9 +9,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
-from clusters.flow_records import StartPosition
 from clusters.wire.topic_names import is_stand_in_id
 from replicator.batch.header_rewrite import SEQUENCE_SPACE
 from replicator.batch.record_batch import RawBatch
@@ -19,6 +18,10 @@ from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetMap
 from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
+
+# Where a new copy begins (`replicator.recovery.start_offsets`). An offset: there, whether the log still reaches so far
+# or not.
+FoundStart = Literal["earliest", "latest"] | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class RecoveryPoint:
 
 
 def find_recovery_point(
-    remembered: LedgerState | None, seen: LogInspection, producer_id: int, start: StartPosition
+    remembered: LedgerState | None, seen: LogInspection, producer_id: int, start: FoundStart
 ) -> RecoveryPoint | Halt | Reinspect:
     """Decide how a partition goes on. `start` is used only for a partition that was never copied."""
     if remembered is None:
@@ -154,7 +157,7 @@ def _check_replicated(seen: LogInspection) -> Reinspect | None:
     return Reinspect(f"{seen.unreplicated} records behind offset {seen.target_end} are not replicated yet")
 
 
-def _first_time(seen: LogInspection, producer_id: int, start: StartPosition) -> RecoveryPoint | Halt | Reinspect:
+def _first_time(seen: LogInspection, producer_id: int, start: FoundStart) -> RecoveryPoint | Halt | Reinspect:
     if seen.target_end != seen.target_start:
         return Halt(
             "target_foreign_write",
@@ -200,7 +203,7 @@ class InspectedTopics(Protocol):
         """Whether the source holds the last copied records still; None: not compared, or not to be told."""
 
 
-def find_start_offset(start: StartPosition, seen: InspectedTopics) -> int:
+def find_start_offset(start: FoundStart, seen: InspectedTopics) -> int:
     """The source offset where a new copy begins. If it has expired, the next inspection reports that, because it then
     knows the position."""
     if isinstance(start, int):

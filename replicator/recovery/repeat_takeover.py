@@ -69,6 +69,16 @@ class TakenRepeatablePartition:
     last_batch: BatchChecksum | None = None
     repeated: int = 0
 
+    @property
+    def position(self) -> int:
+        """The source offset at which copying goes on."""
+        return self.track.position.position
+
+    @property
+    def target_end(self) -> int:
+        """The target offset behind what was copied."""
+        return self.track.position.target_end
+
 
 @dataclass(slots=True)
 class RepeatTakeover(PositionTakeover):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from clusters.claim_rules import ClaimedPartition
 from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
@@ -50,6 +50,7 @@ from replicator.recovery.source_comparison import (
     compare_last_copied,
     needs_comparison,
 )
+from replicator.recovery.start_offsets import StartOrTrouble, find_starts
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -65,6 +66,16 @@ class TakenPartition:
     block: LedgerBlock
     aligned: bool = False
     last_batch: BatchChecksum | None = None
+
+    @property
+    def position(self) -> int:
+        """The source offset at which copying goes on; -1 while the log has to be filled first."""
+        return -1 if self.resume.filling else self.resume.position
+
+    @property
+    def target_end(self) -> int:
+        """The target offset behind what was copied."""
+        return self.resume.target_end
 
     @property
     def first(self) -> OffsetRun:
@@ -112,9 +123,10 @@ def take_over_partitions(
         parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
         last = _find_last_copied(ledger, inspected, aligned, exact=not record.flow.sync.schemas.translated)
         compared = compare_last_copied(source, target, last)
+        starts = find_starts(record, _select_fresh(ledger, inspected, aligned), source)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
-    takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger)
+    takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger, starts)
     taken = {
         key: _classify_error(inspection, source.alias)
         if isinstance(inspection, ClusterError)
@@ -131,6 +143,19 @@ def take_over_partitions(
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     return waiting | taken
+
+
+def _select_fresh(
+    ledger: Ledger,
+    inspected: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError],
+    aligned: Collection[PartitionKey],
+) -> dict[PartitionKey, LeaderLog]:
+    """Those that were never copied, with the source's log; aligned ones begin where the source's log does."""
+    return {
+        key: what[1]
+        for key, what in inspected.items()
+        if not isinstance(what, ClusterError) and key not in aligned and ledger.remembered(key)[0] is None
+    }
 
 
 def _find_moved_ends(
@@ -160,7 +185,7 @@ def _find_moved_ends(
 
 @dataclass(frozen=True, slots=True)
 class _Takeover:
-    """What the partitions of one takeover share."""
+    """What the partitions of one takeover share. starts: where those begin that were never copied."""
 
     record: FlowRecord
     writer: ControlWriter
@@ -168,6 +193,7 @@ class _Takeover:
     worker: str
     aligned: frozenset[PartitionKey]
     ledger: Ledger
+    starts: Mapping[PartitionKey, StartOrTrouble] = field(default_factory=dict)
 
     def take(
         self,
@@ -257,7 +283,12 @@ class _Takeover:
         try:
             if key in self.aligned:
                 return find_aligned_recovery_point(remembered, seen, producer_id)
-            return find_recovery_point(remembered, seen, producer_id, self.record.start_of(key.topic, key.partition))
+            start = self.starts.get(key, "earliest")  # it counts only for what was never copied
+            return (
+                start
+                if isinstance(start, Halt | Reinspect)
+                else find_recovery_point(remembered, seen, producer_id, start)
+            )
         except ReplicatorError as error:  # a map that contradicts itself or the log concerns its partition only
             return Reinspect(str(error), "duplicated")
 

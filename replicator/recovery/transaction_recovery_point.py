@@ -18,7 +18,12 @@ from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import LeaderLog
 from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
-from replicator.recovery.recovery_point import check_last_copied, check_topic_ids, find_start_offset
+from replicator.recovery.recovery_point import (
+    FoundStart,
+    check_last_copied,
+    check_topic_ids,
+    find_start_offset,
+)
 from replicator.recovery.source_comparison import needs_comparison
 
 RecoveryTrouble = Halt | Reinspect
@@ -64,7 +69,7 @@ class TransactionRecoveryPoint:
 
 
 def find_transaction_recovery_point(
-    key: PartitionKey, known: PositionAndRuns | None, ends: InspectedRanges, start: StartPosition
+    key: PartitionKey, known: PositionAndRuns | None, ends: InspectedRanges, start: FoundStart
 ) -> TransactionRecoveryPoint | RecoveryTrouble:
     """What the ledger and the logs say. `start` counts for a partition that nobody has copied yet."""
     if known is None:

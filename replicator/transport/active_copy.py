@@ -55,6 +55,8 @@ class ActiveCopy:
     quarantine: QuarantineWriter | None = None  # where records go that the target does not take
     counted: SchemaIdCounts = field(default_factory=SchemaIdCounts)  # of a flow that rewrites schema ids
     latency: FlowLatency = field(default_factory=FlowLatency)  # of the flow, where a sender sends its batches
+    transforms: Callable[[], None] | None = None  # tells whoever transforms its records that some wait; None: nobody
+    hindrance: str = ""  # why records that wait are not transformed
     clock: SessionClock | None = None  # of the session in which it is quiet
     _calm: int = 0
 

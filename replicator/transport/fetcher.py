@@ -21,6 +21,8 @@ from clusters.wire.connection import Connection
 from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
+from replicator.batch.untransformed_selection import select_untransformed
+from replicator.copy.transactions.transformed_copy import TransformedCopy
 from replicator.errors import BadBatch
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.recovery.log_inspection import BrokerAddress
@@ -288,6 +290,7 @@ def _can_fetch(active: ActiveCopy) -> bool:
         and copy.refusals.batch is None
         and copy.queue.buffered < _PARTITION_BUFFER
         and not copy.is_crowded
+        and not copy.source.is_at_limit
     )
 
 
@@ -312,7 +315,7 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if trouble is not None:
         active.copy.stop(trouble)
         return
-    copy.source.end, copy.source.high_watermark = answer.last_stable, answer.high_watermark
+    copy.source.note_log_end(answer.last_stable, answer.high_watermark)
     copy.source.seen_at = time.monotonic()
     records = answer.records
     size = len(records)
@@ -321,6 +324,9 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
         return
     if 2 * size < memoryview(records.obj).nbytes:  # a small part must not hold a large answer in memory
         records = memoryview(bytes(records))
+    if active.transforms is not None:
+        _hold(active, records, answer.aborted, active.transforms)
+        return
     selected = select_batches(
         records, copy.source.position, answer.aborted, leave_out=active.leave_out, terms=active.terms
     )
@@ -337,6 +343,20 @@ def _deliver(active: ActiveCopy, answer: FetchedPartition) -> None:
     if selected.batches or copy.has_unsent:
         active.wake()
     active.fetched(size)  # last: from here on the other thread may fetch, and append what follows
+
+
+def _hold(
+    active: ActiveCopy, records: memoryview, aborted: tuple[tuple[int, int], ...], tell: Callable[[], None]
+) -> None:
+    """Leave what was fetched to whoever transforms it."""
+    copy = active.copy
+    assert isinstance(copy, TransformedCopy)
+    found = select_untransformed(records, copy.source.position, aborted, active.leave_out, copy.path_of, active.terms)
+    copy.hold(found.parts, found.last_batch, found.refused)
+    active.rate.spend(len(records), time.monotonic())
+    tell()
+    active.wake()  # the position of a part without records is told as well
+    active.fetched(len(records))
 
 
 def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:

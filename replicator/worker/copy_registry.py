@@ -28,6 +28,7 @@ from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
+from replicator.copy_limit import CopyLimit
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetRun
@@ -41,6 +42,7 @@ from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.alignment_threads import AlignmentThreads
 from replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
 from replicator.transport.rate_limit import FlowRateLimits
+from replicator.transport.transform_thread import TransformThread
 from replicator.worker.loop_guards import LoopGuards
 from replicator.worker.partition_task import PartitionTask
 from replicator.worker.topic_discovery import TopicDiscovery
@@ -48,6 +50,7 @@ from replicator.worker.topic_discovery import TopicDiscovery
 log = logging.getLogger("watershed.worker")
 
 UNUSED_THREADS_S = 600.0  # connections of a broker without active copies end then
+TRANSFORMED_BATCH_BYTES = 512 << 10  # of records, uncompressed, in a batch that was made anew
 _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
@@ -63,6 +66,7 @@ class CopyRegistry:
     later: Callable[[Callable[[], None]], None]
     discovery: TopicDiscovery
     latencies: FlowLatencies = field(default_factory=FlowLatencies)
+    transforms: TransformThread | None = None  # of a worker that serves flows with `transform`, and no others
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
     _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
@@ -82,7 +86,7 @@ class CopyRegistry:
     def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
         """Begin to copy a partition with sequence numbers, or to fill its log first. Raises ClusterError."""
         decided = taken.resume
-        refused = self._still_refused(task.key, decided.position)
+        refused, (end, before_ms) = self._still_refused(task.key, decided.position), _split_limit(task.limit)
         copy = (AlignedCopy if taken.aligned else PartitionCopy)(
             key=task.key,
             source_id=taken.source.topic_id,
@@ -92,6 +96,7 @@ class CopyRegistry:
                 find_leader_epoch_below(taken.block.epochs, decided.position),
                 list(taken.block.epochs),
                 taken.last_batch,
+                limit=task.limit,
             ),
             progress=TargetProgress(decided.target_end),
             refusals=Refusals(quarantine=task.record.flow.rejected == "quarantine"),
@@ -137,6 +142,8 @@ class CopyRegistry:
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 dense=taken.aligned,
                 compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
             ),
             quarantine=self._quarantine if copy.refusals.quarantine else None,
             counted=counted,
@@ -171,9 +178,15 @@ class CopyRegistry:
         """Begin to copy a partition in transactions: the sender of its slot writes it. Raises ClusterError."""
         source = self.connect(task.record.flow.source)
         guard = self._guard(task, source, taken.source.topic_id)
+        transform = task.record.flow.transform
         copy = build_transaction_copy(
-            task.key, taken, guard.path_of, quarantine=task.record.flow.rejected == "quarantine"
+            task.key,
+            taken,
+            guard.path_of,
+            quarantine=task.record.flow.rejected == "quarantine",
+            transformed=transform is not None,
         )
+        copy.source.limit, (end, before_ms) = task.limit, _split_limit(task.limit)
         limits, counted = self.discovery.limits_of(task.key.flow, task.key.target_topic), SchemaIdCounts()
         refused = self._still_refused(task.key, copy.source.position)
         active = ActiveCopy(
@@ -192,11 +205,17 @@ class CopyRegistry:
                 takes_all_of=guard.takes_all_of,
                 change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
                 compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
             ),
             counted=counted,
             wake=taken.sender.wake,
             quarantine=self._quarantine if copy.refusals.quarantine else None,
         )
+        if transform is not None:
+            assert self.transforms is not None, "a worker that transforms nothing has been given such a flow"
+            active.transforms = self.transforms.wake
+            self.transforms.add(active, transform, min(limits.max_batch // 2, TRANSFORMED_BATCH_BYTES))
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
@@ -215,13 +234,14 @@ class CopyRegistry:
             key=task.key,
             source_id=taken.source.topic_id,
             target_id=taken.target.topic_id,
-            source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch),
+            source=SourceCursor(at.position, at.leader_epoch, last_batch=taken.last_batch, limit=task.limit),
             progress=TargetProgress(at.log.known_end),
         )
 
         def failed(error: ClusterError) -> None:
             copy.halt(f"the ledger could not be written: {error}")
 
+        end, before_ms = _split_limit(task.limit)
         guard = self._guard(task, source, taken.source.topic_id)
         limits = self.discovery.limits_of(task.key.flow, task.key.target_topic)
         active = ActiveCopy(
@@ -232,7 +252,13 @@ class CopyRegistry:
             source=taken.source.leader,
             target=taken.target.leader,
             weight=task.record.flow.weight,
-            terms=RepackTerms(limits, takes_all_of=guard.takes_all_of, compression=task.record.flow.compression),
+            terms=RepackTerms(
+                limits,
+                takes_all_of=guard.takes_all_of,
+                compression=task.record.flow.compression,
+                end=end,
+                before_ms=before_ms,
+            ),
             latency=self.latencies.of(task.key.flow),
         )
         self._positions[id(active)] = PositionWriter(self.writer, taken.track, copy.take_progress, failed, self.later)
@@ -260,6 +286,8 @@ class CopyRegistry:
         if sender is not None:
             sender.remove(copy)
         self._aligned.remove(active)
+        if self.transforms is not None:
+            self.transforms.remove(active)
         position = self._positions.pop(id(active), None)
         if position is not None:
             position.close()
@@ -291,6 +319,8 @@ class CopyRegistry:
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
         self._aligned.end()
+        if self.transforms is not None:
+            self.transforms.end()
         for threads in self._broker_threads.values():
             threads.end()
 
@@ -341,3 +371,10 @@ class CopyRegistry:
             for active in threads.list_holders()
         }
         return _BUDGET_BYTES - sum(active.copy.queue.buffered for active in holders.values())
+
+
+def _split_limit(limit: CopyLimit | None) -> tuple[int | None, int | None]:
+    """`end` and `before_ms` of `RepackTerms`: the offset as soon as it is known, the time until then."""
+    if limit is None:
+        return None, None
+    return limit.offset, limit.before_ms if limit.offset is None else None

@@ -23,6 +23,7 @@ from clusters.fleet import (
 from clusters.flow_records import (
     ALIGNMENT_PREFIX,
     DECISION_PREFIX,
+    END_PREFIX,
     GROUP_PREFIX,
     JOURNALED_PREFIX,
     WITHHELD_RIGHTS_PREFIX,
@@ -30,6 +31,7 @@ from clusters.flow_records import (
 )
 from clusters.librdkafka import build_cluster_error, extract_kafka_error
 from clusters.partition_consumer import build_partition_consumer, is_group_error
+from clusters.partition_end_records import PartitionEnd
 from clusters.producer_registry import PRODUCER_PREFIX, ProducerRecord
 from clusters.secret_rotation import SecretRotation
 from clusters.settings import ConnectionSettings
@@ -43,8 +45,8 @@ _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
-    """Flows, fleets, supervisors, orders, placements and producers (by their keys) as of the last `follow` or
-    `catch_up`. Not thread-safe."""
+    """Flows, fleets, supervisors, orders, placements, producers and ends of partitions (by their keys) as of the last
+    `follow` or `catch_up`. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
@@ -54,12 +56,14 @@ class DesiredState:
         self.decisions: dict[str, OperatorDecision] = {}
         self.placements: dict[str, PlacementRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
+        self.ends: dict[str, PartitionEnd] = {}
         self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any], str], Any]], ...] = (
             (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
             (SUPERVISOR_PREFIX, self.supervisors, SupervisorRecord.from_json),
             (DECISION_PREFIX, self.decisions, OperatorDecision.from_json),
             (PLACEMENT_PREFIX, self.placements, PlacementRecord.from_json),
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
+            (END_PREFIX, self.ends, PartitionEnd.from_json),
             ("", self.flows, FlowRecord.from_json),
         )
         self.overtaken: set[str] = set()  # keys of supervisors whose newest record is of an epoch that is over

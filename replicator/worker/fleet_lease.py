@@ -66,6 +66,16 @@ class FleetLease:
         return self._desired.flows
 
     @property
+    def has_transforms(self) -> bool:
+        """Whether a flow of the fleet has `transform`."""
+        return any(
+            record.topology == self.topology
+            and record.flow.target == self.target.alias
+            and record.flow.transform is not None
+            for record in self._desired.flows.values()
+        )
+
+    @property
     def record(self) -> SupervisorRecord | None:
         """The newest record of a supervisor of the fleet, ours or another's."""
         return self._desired.supervisors.get(build_supervisor_key(self.topology, self.target.alias))

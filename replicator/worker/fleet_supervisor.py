@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -19,6 +19,7 @@ from clusters.fleet import FleetRecord, SupervisorRecord
 from replicator.worker.fleet_decisions import FleetFacts, StartWorker, decide_fleet_actions, is_at_size
 from replicator.worker.fleet_lease import FleetLease
 from replicator.worker.rolling_restart import RollingRestart
+from replicator.worker.transform_places import TransformPlaces
 from replicator.worker.worker_host import WorkerHost
 from replicator.worker.worker_places import EndedWorker, WorkerPlaces
 
@@ -35,6 +36,7 @@ class FleetSupervisor:
     lease: FleetLease
     make_host: Callable[[Literal["spark", "process"]], WorkerHost]
     say: Callable[[str], None] = lambda _text: None
+    transforms: TransformPlaces | None = None  # where the worker of flows with `transform` runs; None: elsewhere
     _places: WorkerPlaces | None = None
     _bridge: WorkerPlaces | None = None  # workers that copy while the program that hosts the fleet is started again
     _bridged: bool = False  # whether they are to be there
@@ -82,6 +84,12 @@ class FleetSupervisor:
             self._complain(f"waiting for `topology apply`: {fleet}")
             return
         self._keep_bridge(record)
+        if self.transforms is not None:
+            self.transforms.keep(
+                wanted=record.wanted > 0 and self.lease.has_transforms,
+                restarts=record.restarts,
+                epoch=self._require_epoch(),
+            )
         places = self._choose_places(record)
         if places is None:
             return
@@ -104,10 +112,16 @@ class FleetSupervisor:
         hosted = [each for each in (self._places, self._bridge) if each is not None]
         for each in hosted:
             each.end_all()
+        if self.transforms is not None:
+            self.transforms.end()
         deadline = time.monotonic() + _END_S
-        while any(each.list_running() for each in hosted) and time.monotonic() < deadline:
+        while not self._have_ended(hosted) and time.monotonic() < deadline:
             self.lease.keep()
             self._observe()
+
+    def _have_ended(self, hosted: Sequence[WorkerPlaces]) -> bool:
+        beside = self.transforms is None or self.transforms.is_empty
+        return beside and not any(each.list_running() for each in hosted)
 
     def close(self) -> None:
         """Give the lease up, which another one may have at once."""
@@ -150,6 +164,8 @@ class FleetSupervisor:
         if self._places is not None:
             for end in self._places.observe():
                 self._note_end(end, self._places)
+        if self.transforms is not None:
+            self.transforms.observe()
         if self._bridge is not None:
             for end in self._bridge.observe():  # it rests: it may know before us that the fleet is back
                 self.say(f"worker {end.place} that ran here ended {end.ended}")

@@ -9,16 +9,27 @@ from typing import Final
 
 from clusters.partition_status_records import PartitionStatus
 from clusters.worker_heartbeats import SILENT_MS
+from replicator.partition_states import COMPLETE
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
 _NUMBER: Final = re.compile(r"\d+")
 _READ_CHARS, _LIKENESS_CHARS = 2_000, 500  # of an error that anybody may have written
-_ORDER: Final = ("running", "catching_up", "aligning", "paused", "stopped", "starting", "retrying", SILENT_STATE)
+_ORDER: Final = (
+    COMPLETE,
+    "running",
+    "catching_up",
+    "aligning",
+    "paused",
+    "stopped",
+    "starting",
+    "retrying",
+    SILENT_STATE,
+)
 
 
 def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
-    """The report, or that it is too old to be believed. now_ms: since 1970."""
-    if now_ms - report.at_ms <= SILENT_MS:
+    """The report, or that it is too old to be believed; what is complete needs no worker. now_ms: since 1970."""
+    if now_ms - report.at_ms <= SILENT_MS or report.state == COMPLETE:
         return report
     text = "no worker has reported for this partition lately"
     if report.error is not None:  # and its remedy stands beside it

@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.flow_records import FlowRecord
+from clusters.partition_end_records import PartitionEnd, build_end_key
 from clusters.settings import ConnectionSettings, SettingsLookup
 from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
+from replicator.copy_limit import CopyLimit
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
+from replicator.recovery.found_ends import LimitOrTrouble, find_limits
 from replicator.recovery.operator_decisions import COPY_FOREIGN
 from replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
 from replicator.recovery.settled_log_ends import SettledLogEnds
@@ -36,6 +40,23 @@ _TOGETHER: Final = 64  # partitions that one inspection takes on, at least, if t
 _Found = TakenPartition | TakenTransactionPartition | TakenRepeatablePartition | Halt | Reinspect
 
 
+class _Inspected(NamedTuple):
+    """What was found of each partition, and how far those are copied that have an end: the flow's of this revision."""
+
+    found: dict[PartitionKey, _Found]
+    limits: Mapping[PartitionKey, LimitOrTrouble] = MappingProxyType({})
+    revision: int = 0
+
+    def judge(self, task: PartitionTask) -> _Found:
+        """What was found, or why it cannot be used: nothing may be copied behind an end."""
+        result, limit = self.found[task.key], self.limits.get(task.key)
+        if isinstance(result, Halt | Reinspect):
+            return result
+        if self.revision != task.record.end_revision:
+            return Reinspect("the flow's end has changed meanwhile")
+        return limit if isinstance(limit, Reinspect) else result
+
+
 @dataclass(slots=True)
 class InspectionPool:
     """`start` begins them, `finished` hands out what they found."""
@@ -49,8 +70,9 @@ class InspectionPool:
     senders: SlotSenders
     guards: LoopGuards
     stillness: SettledLogEnds = field(default_factory=SettledLogEnds)
+    ends: Mapping[str, PartitionEnd] = field(default_factory=dict)  # what is written down of them, by key
     schema_ids: SchemaIdTranslations | None = None  # asked first: who waits for a schema takes nothing over
-    _under_way: list[tuple[list[PartitionTask], Future[dict[PartitionKey, _Found]]]] = field(default_factory=list)
+    _under_way: list[tuple[list[PartitionTask], Future[_Inspected]]] = field(default_factory=list)
 
     @property
     def is_idle(self) -> bool:
@@ -80,16 +102,27 @@ class InspectionPool:
             if not future.done():
                 self._under_way.append((tasks, future))
                 continue
-            results = _results(tasks, future)
+            inspected = _results(tasks, future)
             for task in tasks:
-                task.end_inspection(decision_judged=not isinstance(results[task.key], Reinspect))
-                yield task, results[task.key]
+                limit, result = inspected.limits.get(task.key), inspected.judge(task)
+                task.limit = limit if isinstance(limit, CopyLimit) else None
+                task.end_inspection(decision_judged=not isinstance(result, Reinspect))
+                yield task, result
 
-    def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> dict[PartitionKey, _Found]:
+    def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> _Inspected:
         try:
             source = self.connect(record.flow.source)
         except ClusterError as error:
-            return {task.key: Reinspect(str(error)) for task in tasks}
+            return _Inspected({task.key: Reinspect(str(error)) for task in tasks})
+        limits: dict[PartitionKey, LimitOrTrouble] = {}
+        if record.flow.end is not None:
+            known = {key: self.ends.get(build_end_key(key.flow, key.topic, key.partition)) for key in _keys(tasks)}
+            limits = find_limits(record, known, source, self.writer, self.worker_id)
+        return _Inspected(self._take_over(record, tasks, source), limits, record.end_revision)
+
+    def _take_over(
+        self, record: FlowRecord, tasks: list[PartitionTask], source: ConnectionSettings
+    ) -> dict[PartitionKey, _Found]:
         waiting: dict[PartitionKey, _Found] = {}
         if self.schema_ids is not None:
             try:
@@ -138,18 +171,22 @@ class InspectionPool:
         return {**waiting, **taken}
 
 
-def _results(tasks: list[PartitionTask], future: Future[dict[PartitionKey, _Found]]) -> dict[PartitionKey, _Found]:
+def _keys(tasks: list[PartitionTask]) -> list[PartitionKey]:
+    return [task.key for task in tasks]
+
+
+def _results(tasks: list[PartitionTask], future: Future[_Inspected]) -> _Inspected:
     """What was found. An inspection that ended in a way nobody thought of (a fault of ours) concerns its partitions
     only: each is looked at by itself then, so that the one that it is about ends up alone, and halted."""
     try:
-        results = future.result()
+        return future.result()
     except Exception as error:
         log.exception("look failed", extra={"flow": tasks[0].key.flow, "partitions": len(tasks)})
         reason = f"looking at the logs failed ({type(error).__name__}: {error})"
-        results = dict.fromkeys((task.key for task in tasks), Reinspect(reason, "failed" if len(tasks) == 1 else None))
         for task in tasks:
             task.alone = True
-    return results
+        trouble = Reinspect(reason, "failed" if len(tasks) == 1 else None)
+        return _Inspected(dict.fromkeys(_keys(tasks), trouble))
 
 
 def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
+from clusters.partition_end_records import PartitionEnd
 from clusters.partition_status_records import PartitionStatus
 from replicator import partition_states
 from replicator.copy.aligned.gap_filler import GapMethod
+from replicator.copy_limit import CopyLimit
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.operator_decisions import OperatorDecision
@@ -54,6 +56,8 @@ class PartitionTask:
     hint: str = ""  # a warning for people; the partition is copied all the same
     published: PartitionStatus | None = None  # None also where the last one was lost
     latest: PartitionStatus | None = None  # the newest report; written only where it says something new
+    limit: CopyLimit | None = None  # how far it is copied, as the last inspection found; None: it has no end
+    completion: PartitionEnd | None = None  # its end, once it is reached
     alone: bool = False  # inspect it alone: an inspection of several partitions failed
     same: int = 0  # how often in a row the same reason came back
     _last_reason: str = ""
@@ -81,6 +85,7 @@ class PartitionTask:
             and self.held is None
             and self.active is None
             and not self.inspecting
+            and (self.completion is None or self.has_new_decision)
             and (
                 self.stopped is None
                 or self.stopped.state in partition_states.SELF_HEALING_STATES
@@ -97,6 +102,11 @@ class PartitionTask:
         return self.is_ready_to_inspect(soon) if self.active is None else self.active.copy.trouble is not None
 
     @property
+    def is_at_rest(self) -> bool:
+        """Whether everything in front of its end is copied, and nobody wants anything of it."""
+        return self.completion is not None and self.wanted and not self.inspecting and not self.has_new_decision
+
+    @property
     def has_new_decision(self) -> bool:
         """Whether there is an operator decision that no inspection has judged."""
         return self.decision is not None and self.decision.id != self.judged_decision
@@ -109,8 +119,18 @@ class PartitionTask:
         if decision == self.decision:
             return
         self.decision, self.not_before = decision, 0.0
+        if self.completion is not None and decision.id == self.completion.order:  # it was judged on the way
+            self.judged_decision = decision.id
         if self.active is not None:
             self.active.copy.halt(f"{decision.kind} is ordered")
+
+    def complete(self, end: PartitionEnd) -> None:
+        """Its end is reached: nothing is inspected any more, and nothing is behind."""
+        self.completion, self.stopped, self.waiting_for = end, None, ""
+        self._source_position = self._source_end = end.position
+        self._target_end = end.target_end
+        self._lag = PartitionLag()
+        self._lag.observe_end(end.position, time.monotonic())
 
     def begin_inspection(self) -> None:
         """An inspection of the logs begins."""
@@ -125,7 +145,7 @@ class PartitionTask:
     def attach_copy(self, active: ActiveCopy, note: str = "") -> None:
         """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
         self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
-        self.alone, self._reported_from = False, ()
+        self.alone, self.completion, self._reported_from = False, None, ()
         self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.progress.copied_through
 
     def detach_copy(self) -> None:
@@ -164,8 +184,10 @@ class PartitionTask:
         """Whether a report at `now` (monotonic) would say what the newest one says, and is not yet due: a look at a
         few numbers, where a report takes twenty times as long."""
         last, active = self.latest, self.active
-        if last is None or active is None or self.published is None or now >= self._report_due:
+        if last is None or self.published is None or now >= self._report_due:
             return False
+        if active is None:
+            return self.is_at_rest and last.state == self._state()
         if last.rate_bytes or last.lag_records != 0 or last.lag_ms != 0 or _describe(active) != self._reported_from:
             return False
         self._at = now  # a rate is that since the last look
@@ -218,7 +240,7 @@ class PartitionTask:
             error=self._error(),
             remedy=self._remedy(),
             seen=self.stopped.to_json() if self.stopped else None,
-            note="; ".join(text for text in (self.note, self.hint, self._schemas()) if text) or None,
+            note="; ".join(text for text in (self.note, self.hint, *self._describe_copy()) if text) or None,
             young=self.active is not None and self.active.copy.is_young,
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
             worker=worker,
@@ -234,8 +256,8 @@ class PartitionTask:
             return None
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
-    def _schemas(self) -> str:
-        return "" if self.active is None else str(self.active.counted)
+    def _describe_copy(self) -> tuple[str, ...]:
+        return () if self.active is None else (str(self.active.counted), self.active.hindrance)
 
     def _remedy(self) -> str | None:
         if self.held is not None:
@@ -255,6 +277,8 @@ class PartitionTask:
             return partition_states.PAUSED if self.record.state == "paused" else partition_states.STOPPED
         if self.held is not None:
             return self.held.state
+        if self.completion is not None and self.active is None:
+            return partition_states.COMPLETE
         if self.active is None:
             return partition_states.RETRYING if self.waiting_for else partition_states.STARTING
         if self.active.copy.is_filling:
@@ -268,4 +292,5 @@ def _describe(active: ActiveCopy) -> tuple[object, ...]:
     """What reports are made of, as far as it may change without another copy."""
     copy = active.copy
     source, progress = copy.source, copy.progress
-    return source.end, source.high_watermark, progress.acked, progress.copied_through, copy.is_young
+    ends = source.end, source.high_watermark, progress.acked, progress.copied_through
+    return *ends, copy.is_young, active.hindrance

@@ -52,7 +52,10 @@ class RollingRestart:
         running = {
             flow_id: flow
             for flow_id, flow in flows.items()
-            if flow.topology == self.topology and flow.state == "running" and flow.flow.target == self.target.alias
+            if flow.topology == self.topology
+            and flow.state == "running"
+            and flow.flow.target == self.target.alias
+            and flow.flow.transform is None  # a worker beside these serves it
         }
         reports = [
             report

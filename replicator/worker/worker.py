@@ -20,7 +20,7 @@ from functools import partial
 from clusters.admin import Admin
 from clusters.capabilities import ask_brokers, check_requests
 from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_topics import ControlWriter
+from clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import (
     FleetRecord,
@@ -31,6 +31,7 @@ from clusters.fleet import (
     build_supervisor_key,
 )
 from clusters.flow_records import FlowRecord
+from clusters.partition_end_records import build_end_key
 from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.versions import Api
@@ -43,12 +44,14 @@ from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
 from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
+from replicator.partition_states import EndReached, Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
+from replicator.recovery.found_ends import build_partition_end
 from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
 from replicator.transport.active_copy import ActiveCopy
+from replicator.transport.transform_thread import TransformEngine, TransformThread
 from replicator.worker.applied_clusters import AppliedClusters
 from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
 from replicator.worker.copy_registry import CopyRegistry
@@ -86,6 +89,7 @@ def run_worker(
     metrics: tuple[str, int] | None = None,
     plan_hash: str = "",
     epoch: int | None = None,
+    engine: TransformEngine | None = None,
 ) -> None:
     """Serve the flows of `topology` into `target` until `stop` is set, the fleet's record says stopped, or the
     supervisor of a later epoch has its workers ready.
@@ -94,9 +98,10 @@ def run_worker(
     raise ClusterError), as the plan with this hash has them; clusters of a plan that is applied later are taken over
     (`replicator.worker.applied_clusters`). epoch: of the supervisor that started the worker, None without one. Raises
     Unreachable or WrongCluster when the target cannot be used at all, MetricsUnavailable when that address cannot be
-    opened; everything later is retried and reported as status.
+    opened; everything later is retried and reported as status. engine: what evaluates the expressions of flows with
+    `transform`; such a worker serves these flows, and one without serves all others.
     """
-    worker = Worker(target, connect, topology, worker_id, plan_hash=plan_hash, epoch=epoch)
+    worker = Worker(target, connect, topology, worker_id, plan_hash=plan_hash, epoch=epoch, engine=engine)
     sys.setswitchinterval(_SWITCH_S)
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
@@ -132,7 +137,9 @@ class Worker:
         *,
         plan_hash: str = "",
         epoch: int | None = None,
+        engine: TransformEngine | None = None,
     ) -> None:
+        self._transforms = None if engine is None else TransformThread(engine)
         self._clusters, self._epoch = AppliedClusters(connect, plan_hash), epoch
         self.target, self.connect, self.topology, self.worker_id = target, self._clusters.connect, topology, worker_id
         connect = self.connect
@@ -163,9 +170,10 @@ class Worker:
         self._inspections = InspectionPool(
             target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
         )
+        self._inspections.ends = self._desired.ends
         later = self._ledger_thread.later
         self._registry = CopyRegistry(
-            target, connect, self._writer, guards, expiration_ms, later, self._discovery, latencies
+            target, connect, self._writer, guards, expiration_ms, later, self._discovery, latencies, self._transforms
         )
         self._inspections.schema_ids = self._registry.schema_ids
         self._guards = guards
@@ -178,7 +186,8 @@ class Worker:
         self._published = 0.0
         self._reports: list[PartitionStatus] = []
         self._seen: dict[str, int] = {}  # as WorkerHeartbeat has it
-        self._membership = Membership(target, build_fleet_group_id(topology), f"watershed-{worker_id}", self._give_up)
+        group = build_fleet_group_id(topology, transforms=engine is not None)
+        self._membership = Membership(target, group, f"watershed-{worker_id}", self._give_up)
         log.info("worker started", extra={"worker": worker_id, "target": target.alias, "pid": os.getpid()})
 
     def is_fleet_stopped(self) -> bool:
@@ -204,7 +213,8 @@ class Worker:
         flows = self._select_flows()
         self._discovery.step(flows)
         self._assign_tasks(flows)
-        self._placement_leader.step(self._membership.slots, flows, self._placement)
+        if self._transforms is None:  # transactions, and so transformed records, are never placed
+            self._placement_leader.step(self._membership.slots, flows, self._placement)
         self._sync.step(self._membership.slots, flows)
         busy = self._list_busy()
         self._retire(busy)
@@ -220,7 +230,8 @@ class Worker:
         return [
             task
             for task in self._tasks.values()
-            if task.active is None or task.active.copy.trouble is not None or not task.wanted or task.inspecting
+            if not task.is_at_rest
+            and (task.active is None or task.active.copy.trouble is not None or not task.wanted or task.inspecting)
         ]
 
     def _pace(self, busy: list[PartitionTask]) -> float:
@@ -301,7 +312,9 @@ class Worker:
         return {
             flow_id: record
             for flow_id, record in self._desired.flows.items()
-            if record.topology == self.topology and record.flow.target == self.target.alias
+            if record.topology == self.topology
+            and record.flow.target == self.target.alias
+            and (record.flow.transform is None) == (self._transforms is None)
         }
 
     def _assign_tasks(self, flows: dict[str, FlowRecord]) -> None:
@@ -312,7 +325,10 @@ class Worker:
             assigned = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed)
             self._registry.rates.share(compute_quota_shares(assigned, flows, self._discovery.topics))
             for key, assignment in assigned.items():
-                task = self._tasks.setdefault(key, PartitionTask(key, assignment.record))
+                task = self._tasks.get(key)
+                if task is None:
+                    task = self._tasks[key] = PartitionTask(key, assignment.record)
+                    self._find_completion(task)
                 if not task.wanted:  # it was another worker's since
                     self._inspections.stillness.forget(key)
                 task.wanted, task.serving = True, assignment.serving
@@ -346,8 +362,36 @@ class Worker:
             self._halt(task, "changed")
         if record.state != "running":
             self._halt(task, record.state)
+        is_other_end = record.end_revision != task.record.end_revision
         task.record = record
         task.not_before = 0.0
+        if is_other_end:
+            task.completion = task.limit = None
+            self._find_completion(task)
+
+    def _find_completion(self, task: PartitionTask) -> None:
+        """A partition whose end was reached before is complete: nobody looks at it again."""
+        end = self._desired.ends.get(build_end_key(task.key.flow, task.key.topic, task.key.partition))
+        if end is not None and end.is_reached and end.is_of(task.record):
+            task.complete(end)
+
+    def _complete(self, task: PartitionTask, position: int, target_end: int) -> bool:
+        """Write down that the partition's end is reached, and leave it alone from now on. False where it is not, or
+        where the flow has another end since."""
+        limit = task.limit
+        if limit is None or limit.revision != task.record.end_revision or not limit.is_reached_at(position):
+            return False
+        order = "" if task.decision is None else task.decision.id
+        end = build_partition_end(task.key, limit, self.worker_id, position, target_end, order)
+        # Lost, it costs the next worker one inspection.
+        self._writer.put_nowait(FLOWS_TOPIC, end.key, end.to_json(), on_done=partial(_note_written, None))
+        task.complete(end)
+        log.info(
+            "complete",
+            extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
+                   "end": limit.offset, "position": position, "target_end": target_end},
+        )  # fmt: skip
+        return True
 
     def _halt(self, task: PartitionTask, reason: str) -> None:
         if task.active is not None:
@@ -359,8 +403,11 @@ class Worker:
         for task in tasks:
             if task.active is None or (trouble := self._find_trouble(task, task.active)) is None:
                 continue
+            progress = task.active.copy.progress
             self._registry.remove(task.active)
             task.detach_copy()
+            if isinstance(trouble, EndReached) and self._complete(task, progress.copied_through, progress.acked):
+                continue
             if isinstance(trouble, Halt):
                 self._log_halt(task, trouble)  # also where the partition is another worker's by now
                 if trouble.state == log_append_time.APPEND_TIME_STATE:
@@ -394,7 +441,8 @@ class Worker:
                     self._log_halt(task, task.stopped)
             elif task.wanted and task.held is None and task.record.state == "running":
                 self._inspections.stillness.forget(task.key)
-                self._start_copy(task, result)
+                if not self._complete(task, result.position, result.target_end):
+                    self._start_copy(task, result)
         self._hand_out_decisions()
         self._inspections.start(waiting)
         if self._inspections.is_idle:

@@ -92,7 +92,7 @@ def build_summary(found: ProofFindings, *, facts: dict[str, Any], not_compared: 
         "exit_code": EXIT_CODES[judgement.verdict],
         **judgement.total.to_json(),
         "exact": judgement.exact,
-        "flows": _flows(judgement, facts.pop("flows", ()), facts.pop("guarantees", {})),
+        "flows": _flows(judgement, facts.pop("flows", ()), facts.pop("guarantees", {}), facts.pop("transforms", {})),
         "topics": _topics(judgement, rows),
         "groups": _groups(groups),
         "proof_root": compute_proof_root(rows),
@@ -203,7 +203,9 @@ def _groups(found: Sequence[LandedPosition]) -> dict[str, Any]:
     }
 
 
-def _flows(judgement: ProofJudgement, ids: Iterable[str], guarantees: Mapping[str, str | None]) -> list[dict[str, Any]]:
+def _flows(
+    judgement: ProofJudgement, ids: Iterable[str], guarantees: Mapping[str, str | None], transforms: Mapping[str, str]
+) -> list[dict[str, Any]]:
     places = sorted(judgement.partitions)
     flows: dict[str, dict[str, Any]] = {id_: {"id": id_, **Counts().to_json(), "topics": []} for id_ in ids}
     for flow, in_flow in groupby(places, key=lambda place: place.flow):
@@ -213,7 +215,8 @@ def _flows(judgement: ProofJudgement, ids: Iterable[str], guarantees: Mapping[st
             topics.append({"topic": topic, "target_topic": target, **counts.to_json()})
             total += counts
         flows[flow] = {"id": flow, **total.to_json(), "topics": topics}
-    return [line | {"guarantee": guarantees.get(flow)} for flow, line in flows.items()]
+    changed = {flow: {"transform": hash_} for flow, hash_ in transforms.items()}
+    return [line | {"guarantee": guarantees.get(flow)} | changed.get(flow, {}) for flow, line in flows.items()]
 
 
 def _window_json(window: ProofWindow) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
 from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
 from clusters.flow_records import read_flows
+from clusters.partition_end_records import read_partition_ends
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.explicit_runs import RepeatedRunMap
@@ -31,6 +32,7 @@ from spark.judging.record_ownership import (
     read_target_writers,
 )
 from spark.judging.verdict import Counts
+from topology.copy_bounds import CopyBound
 from topology.plan import PlanFlow
 
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
@@ -96,6 +98,7 @@ class FlowFacts:
     alignments: dict[str, list[str]] = field(default_factory=dict)  # how a foreign copy was aligned, by source topic
     # where the flow begins, by source topic and partition
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    complete: frozenset[tuple[str, int]] = frozenset()  # source partitions that are copied up to their end
     guarantee: str | None = None  # what the flow was promised when it was applied; None where nobody wrote it down
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
@@ -248,9 +251,30 @@ _Aligned = Mapping[tuple[str, int], PartitionAlignment]
 
 
 def _read_barriers(facts: FlowFacts, pairs: _Pairs) -> dict[PartitionPair, int]:
-    """The source's log ends: a proof compares what stands below them."""
+    """The source's log ends, or where the flow's copy ends: a proof compares what stands below them."""
     logs = facts.source.offsets([TopicPartition(place.topic, place.partition) for place, _ in pairs])
-    return {place: logs[TopicPartition(place.topic, place.partition)].end for place, _ in pairs}
+    ends = _read_copy_ends(facts)
+    found = {}
+    for place, _ in pairs:
+        end = logs[TopicPartition(place.topic, place.partition)].end
+        found[place] = min(end, ends.get((place.topic, place.partition), end))
+    return found
+
+
+def _read_copy_ends(facts: FlowFacts) -> dict[tuple[str, int], int]:
+    """Where the copies of partitions end (`delivery.end`), as far as that is known, by source topic and partition."""
+    flow, found = facts.flow, dict[tuple[str, int], int]()
+    if facts.foreign or flow.end is None:
+        return found
+    if isinstance(flow.end, CopyBound):
+        found |= {(topic, number): offset for topic, each in flow.end.offsets for number, offset in each}
+    record = read_flows(facts.target_settings).get(flow.id)
+    if record is not None:
+        written = read_partition_ends(facts.target_settings).values()
+        ours = [end for end in written if end.flow == flow.id and end.is_of(record)]
+        found |= {(end.topic, end.partition): end.offset for end in ours}
+        facts.complete = frozenset((end.topic, end.partition) for end in ours if end.is_reached)
+    return found
 
 
 def _observe_once(

@@ -17,6 +17,7 @@ from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
 from spark.reading.range_sums import RangeSum
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from topology.record_transform import RecordTransform
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class ProofPartition:
     everywhere). in_place: the copy has the source's offsets (`offsets: aligned`), so each record is expected at its
     own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
     another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
-    only_copy_compacts: the target's cleaner takes what the source keeps.
+    only_copy_compacts: the target's cleaner takes what the source keeps. transform: what the flow does to records.
     """
 
     window: ProofWindow
@@ -45,11 +46,13 @@ class ProofPartition:
     again: tuple[ChunkRow, ...] = ()
     kept: tuple[QuarantinedOffset, ...] = ()
     only_copy_compacts: bool = False
+    transform: RecordTransform | None = None
 
     @property
     def can_compare_batches(self) -> bool:
         """Whether its copy can be the source's batches as they are."""
-        return self.timestamps and self.ids == NO_ID_REWRITE and not self.left_out
+        plain = self.transform is None and self.ids == NO_ID_REWRITE
+        return self.timestamps and plain and not self.left_out
 
     @property
     def left_out(self) -> tuple[tuple[int, int], ...]:
@@ -84,6 +87,7 @@ class ProofPartition:
             self.only if side == 1 else (),
             around_known=bool(known),
             claims=self.claims if side == 0 else None,
+            transform=self.transform if side == 0 else None,
         )
 
 

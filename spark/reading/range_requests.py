@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from clusters.claim_rules import PartitionClaims
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from topology.record_transform import RecordTransform
 
 SumKind = Literal["batches", "lists", "records"]
 
@@ -34,7 +35,8 @@ class RangeRequest:
     by: what is summed up, digests of whole batches (`spark.reading.batch_digests`), the same and a list of them, or
     fingerprints of records. in_place: each counts by its offset instead of by its ordinal, so that the same records at
     other offsets differ. around_known: `left_out` holds batches that are equal on both sides; the sum then also depends
-    on how many of them stand before each record.
+    on how many of them stand before each record. transform: what the flow does to the records of this range; they count
+    as they should stand at the target.
     """
 
     id: int
@@ -53,6 +55,7 @@ class RangeRequest:
     only: tuple[int, ...] = ()
     around_known: bool = False
     claims: PartitionClaims | None = None
+    transform: RecordTransform | None = None
 
 
 def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:

@@ -188,6 +188,7 @@ def test_a_file_that_does_not_compile_does_not_stop_healing(live: Live) -> None:
         file.write_text(whole.replace("owner: tests", "ownr: tests"))
         [program] = [each for each in (live.home / "state").rglob("process.json") if "fleet" in each.read_text()]
         kill_program(program.parent)
+        until(lambda: find_supervisor(live) != first, "the end of the dead one's lease")
         order("heal", "heal", "act", "success")
         second = until(lambda: {find_supervisor(live)} - {"", first}, "another supervisor")
         told = "\n".join(live.client.log(dag, "heal", "compile"))

@@ -14,6 +14,7 @@ from typing import Any
 from clusters.alignment_records import AlignmentRecord
 from clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
 from clusters.flow_records import FlowRecord
+from clusters.partition_end_records import PartitionEnd
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
 from clusters.sync_reports import SyncReport
@@ -29,6 +30,7 @@ from replicator.partition_key import PartitionKey, ProducerIdentity
 from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from topology.copy_bounds import CopyBound, build_offsets_bound
 from topology.egress_compression import EgressCompression
 from topology.inventory import InventoryAcl
 from topology.naming import Naming
@@ -86,7 +88,19 @@ _MUCH_RECORD = replace(
 )
 
 RECORDS: dict[str, Any] = {
-    "FlowRecord:now": replace(_MUCH_RECORD, guarantee="exactly_once: transactions"),
+    "FlowRecord:now": replace(_MUCH_RECORD, guarantee="exactly_once: transactions", end_revision=2),
+    "FlowRecord:without end_revision": replace(_MUCH_RECORD, guarantee="exactly_once: transactions"),
+    "FlowRecord:without end_revision, little": _LITTLE_RECORD,
+    "FlowRecord:without end_revision, compressed": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
+    ),
+    "FlowRecord:now, bounded": replace(
+        _LITTLE_RECORD,
+        flow=replace(
+            _LITTLE, start=build_offsets_bound({"orders": {11: 9, 0: 5}}), end=CopyBound(timestamp_ms=NOW)
+        ),
+        end_revision=1,
+    ),
     "FlowRecord:now, little": _LITTLE_RECORD,
     "FlowRecord:now, compressed": replace(
         _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
@@ -95,6 +109,7 @@ RECORDS: dict[str, Any] = {
     "FlowRecord:without guarantee, little": _LITTLE_RECORD,
     "FlowRecord:without existed, retired, begins": _FLOW,
     "FlowRecord:with the fields of the first plans": _FLOW,
+    "PartitionEnd:now": PartitionEnd("a-to-b", "orders", 3, 1, 400, 402, 90, "one", "w1", NOW),
     "AlignmentRecord:now": AlignmentRecord("a-to-b", "orders", "mapped", "they meet", "markers", "w1", NOW),
     "ProducerRecord:now": ProducerRecord(7, "a-to-b", ("Cd", "Ab"), "transactions", "shop"),
     "WithheldRights:now": WithheldRights(

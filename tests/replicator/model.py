@@ -25,6 +25,7 @@ from replicator.batch.repack import RepackTerms
 from replicator.copy.copy_state import SourceCursor, TargetProgress
 from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
 from replicator.copy.sequenced_producer import SequencedProducer
+from replicator.copy_limit import CopyLimit
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.consolidation import consolidate_map
@@ -132,7 +133,8 @@ class Simulation:
     `replicator.ledger.claims` takes it. describes: the target tells what it holds of a producer. Where it does not,
     every log is taken for one that stood still, so what is sent before a takeover may land behind it. forgets: the
     target loses all producer states, once every worker has noticed that it stood still for long. refuses: as Kafka 2.4,
-    it takes only sequence 0 then, so that workers begin another epoch, and wait for a log that does stand still.
+    it takes only sequence 0 then, so that workers begin another epoch, and wait for a log that does stand still. end:
+    source offset at which the copy ends.
     """
 
     mapped: Collection[str] = (KEY.flow,)
@@ -147,7 +149,9 @@ class Simulation:
         describes: bool = True,
         forgets: bool = False,
         refuses: bool = False,
+        end: int | None = None,
     ) -> None:
+        self.limit, self.complete = None if end is None else CopyLimit(end), False
         self.describes, self.forgets, self.refuses = describes, forgets, refuses
         self.start, self.compaction, self.fencing = start, compaction, fencing
         self.source = FakeCluster("source", clock=lambda: NOW)
@@ -205,7 +209,7 @@ class Simulation:
         if copy is None:
             found.append(("look", lambda _: self._inspect(worker)))
         else:
-            if copy.trouble is None and not worker.fetched:
+            if copy.trouble is None and not worker.fetched and not copy.source.is_at_limit:
                 found.append(("fetch", lambda amount: self._fetch(worker, amount)))
             if copy.trouble is None and copy.queue.ready:
                 found.append(("send", lambda _: self._send(worker)))
@@ -333,6 +337,9 @@ class Simulation:
         if decided.alone and remembered is not None and not remembered.closed:
             self._end_owners(worker)
         self.check_position(decided)
+        if self.limit is not None and self.limit.is_reached_at(decided.position):
+            self.complete = True
+            return
         block = LedgerBlock(
             key=KEY,
             generation=Generation(generation + 1, worker.name),
@@ -368,7 +375,7 @@ class Simulation:
             key=KEY,
             source_id=self.source_id,
             target_id=self.target_id,
-            source=SourceCursor(decided.position),
+            source=SourceCursor(decided.position, limit=self.limit),
             progress=TargetProgress(decided.target_end),
             producer=SequencedProducer(decided.identity, decided.depth, decided.depth_confirmed, alone=decided.alone),
         )
@@ -412,6 +419,7 @@ class Simulation:
             small=(0, 90, 1 << 20)[self.steps_done % 3],
             holes=lambda: copy.producer.alone or not self.fencing,
             compression=self.choose_compression(),
+            end=None if self.limit is None else self.limit.offset,
         )
         runs = copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
         if runs:
@@ -550,15 +558,22 @@ class Simulation:
         self.draining = True
         last = SimulatedWorker("last")
         self.workers = [last]
-        end = self.source.log(TOPIC, 0).last_stable()
+        end = self.find_copied_end()
         for _ in range(20 * self.source.log(TOPIC, 0).end + 100):
             if last.copy is not None and last.copy.progress.copied_through == end and not last.writer.queue:
                 self.check_claims()
+                return
+            if self.complete and last.copy is None and not last.writer.queue:
                 return
             for label, action in self._worker_steps(last):
                 if label != "fetch" or (last.copy is not None and last.copy.source.position < end):
                     action(100)
         raise AssertionError(f"no end: {last.copy}")
+
+    def find_copied_end(self) -> int:
+        """The source offset up to which everything is copied in the end."""
+        end = self.source.log(TOPIC, 0).last_stable()
+        return end if self.limit is None or self.limit.offset is None else min(end, self.limit.offset)
 
     def remembered(self) -> tuple[LedgerState | None, int]:
         return self.as_read().remembered(KEY)
@@ -617,12 +632,12 @@ class Simulation:
 
     def check_copy(self) -> None:
         """The same records once each in the same order; the offset map right at every offset."""
-        here, there = self.committed(), self.target.records(TOPIC, 0)
+        source_end = self.find_copied_end()
+        here, there = [r for r in self.committed() if r.offset < source_end], self.target.records(TOPIC, 0)
         assert [(r.key, r.value, r.timestamp, r.headers) for r in there] == [
             (r.key, r.value, r.timestamp, r.headers) for r in here
         ]
         offsets, end = self.map(), len(there)
-        source_end = self.source.log(TOPIC, 0).end
         assert offsets.source_position(end) == source_end
         target = 0
         for source in range(source_end + 1):

@@ -20,7 +20,9 @@ from clusters.settings import ConnectionSettings
 from replicator.worker import fleet_lease, fleet_supervisor, rolling_restart, worker_places
 from replicator.worker.fleet_lease import FleetLease
 from replicator.worker.fleet_supervisor import FleetSupervisor
+from replicator.worker.transform_places import TransformPlaces
 from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
+from topology.record_transform import RecordTransform
 
 SETTINGS = ConnectionSettings("b", ("b:1",))
 FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "b")
@@ -245,7 +247,8 @@ def test_a_restart_replaces_every_worker_and_never_has_fewer(world: World, super
 def test_a_restart_waits_for_partitions_but_not_for_those_that_nobody_could_serve_before(
     world: World, supervisor: FleetSupervisor
 ) -> None:
-    flow = SimpleNamespace(topology="shop", state="running", flow=SimpleNamespace(target="b"), selects=bool)
+    inner = SimpleNamespace(target="b", transform=None)
+    flow = SimpleNamespace(topology="shop", state="running", flow=inner, selects=bool)
     world.flows["f"] = flow
     world.states = {0: "running", 1: "retrying"}  # its source is down
     steps(supervisor)
@@ -529,3 +532,34 @@ def test_a_place_that_waits_for_room_is_no_worker_that_is_missing_and_holds_no_r
     steps(supervisor, 30)
     assert not before & set(host.running.values())
     assert world.supervisors[SUPERVISOR].restarted == 1
+
+
+def test_flows_with_transform_have_a_worker_beside_the_others(world: World) -> None:
+    """It comes with the first such flow, is started again when it dies and in a restart, and goes with the fleet."""
+    beside = Host(world, "process")
+    places = TransformPlaces(beside, world.said.append)
+    lease = FleetLease(SETTINGS, "shop", "us")
+    supervisor = FleetSupervisor(lease, world.make, say=world.said.append, transforms=places)
+    steps(supervisor)
+    assert beside.running == {}
+    record = SimpleNamespace(
+        topology="shop",
+        state="paused",
+        flow=SimpleNamespace(target=SETTINGS.alias, transform=RecordTransform(where="1")),
+    )
+    world.flows["f"] = record
+    steps(supervisor)
+    assert list(beside.running) == [0]
+    assert len(world.names()) == 2
+    first = beside.running[0]
+    beside.fail(0)
+    steps(supervisor)
+    assert beside.running[0] != first
+    world.fleets[FLEET] = replace(world.fleets[FLEET], restarts=1)
+    second = beside.running[0]
+    steps(supervisor, 40)
+    assert beside.running[0] != second
+    world.fleets[FLEET] = replace(world.fleets[FLEET], state="stopped")
+    steps(supervisor)
+    assert beside.running == {}
+    assert places.is_empty

@@ -16,9 +16,15 @@ SETTINGS = settings(max_examples=choose_examples(100), deadline=None, suppress_h
 
 
 def run(
-    script: bytes, workers: int = 3, *, describes: bool = True, forgets: bool = False, refuses: bool = False
+    script: bytes,
+    workers: int = 3,
+    *,
+    describes: bool = True,
+    forgets: bool = False,
+    refuses: bool = False,
+    end: int | None = None,
 ) -> Simulation:
-    simulation = Simulation(workers, describes=describes, forgets=forgets, refuses=refuses)
+    simulation = Simulation(workers, describes=describes, forgets=forgets, refuses=refuses, end=end)
     for at in range(0, len(script) - 1, 2):
         simulation.step(script[at], script[at + 1])
     simulation.drain()
@@ -37,6 +43,19 @@ def test_whatever_happens_the_copy_is_exact(script: bytes) -> None:
 def test_a_target_that_tells_nothing_of_producers_gets_the_same(script: bytes, forgets: bool, refuses: bool) -> None:
     """Kafka below 2.8. A batch of a worker that is gone lands late, also behind a takeover that saw nothing move."""
     run(script, describes=False, forgets=forgets, refuses=refuses)
+
+
+@SETTINGS
+@given(st.binary(min_size=60, max_size=400), st.integers(1, 60))
+def test_a_copy_that_ends_is_exact_up_to_its_end(script: bytes, end: int) -> None:
+    run(script, end=end)
+
+
+def test_ends_are_reached_in_what_is_tried() -> None:
+    chance = random.Random(3)
+    found = [run(chance.randbytes(600), end=end) for end in (1, 5, 12, 20)]
+    assert all(each.complete or each.find_copied_end() == end for each, end in zip(found, (1, 5, 12, 20), strict=True))
+    assert any(each.source.log("orders", 0).end > 30 for each in found)
 
 
 def test_such_a_target_is_written_to_late_and_forgets_in_what_is_tried() -> None:

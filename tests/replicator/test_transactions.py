@@ -71,6 +71,31 @@ def test_killed_at_every_request_and_a_successor_goes_on(version: int, executed:
         world.check()
 
 
+@pytest.mark.parametrize("executed", [False, True])
+@pytest.mark.parametrize("end", [2, 5, 7, 9])
+def test_a_copy_that_ends_is_exact_wherever_its_worker_is_killed(end: int, executed: bool) -> None:
+    """The records stand at offsets 0 to 2, 3 to 5 (aborted or not, and a marker at 6), and so on."""
+    for at in range(100):
+        world = World(end=end)
+        world.fill(4)
+
+        def kill(execute: Callable[[], Any]) -> Any:
+            if executed:
+                execute()
+            raise Killed
+
+        first = TransactingWorker(world, at, kill)
+        with suppress(Killed):
+            first.finish()
+        last = TransactingWorker(world)
+        last.finish()
+        world.check()
+        assert all(position.position.position == end for position in world.known().values())
+        if first.requests <= at:  # it came to its end before
+            return
+    raise AssertionError("a copy takes more requests than were tried")
+
+
 @VERSIONS
 @pytest.mark.parametrize("executed", [False, True])
 def test_a_connection_lost_at_every_request(version: int, executed: bool) -> None:

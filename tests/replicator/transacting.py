@@ -20,6 +20,7 @@ from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_writer import SlotWriter
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.copy_limit import CopyLimit
 from replicator.ledger.claims import build_claims
 from replicator.ledger.claims_follower import ClaimsView
 from replicator.ledger.explicit_runs import ExplicitRunMap
@@ -57,9 +58,11 @@ Event = Callable[[Callable[[], Any]], Any]  # what happens around one request: g
 
 
 class World:
-    """Both clusters, and a foreign producer that writes into the same target partitions all the time."""
+    """Both clusters, and a foreign producer that writes into the same target partitions all the time. end: the source
+    offset at which the copies of all partitions end."""
 
-    def __init__(self, partitions: int = 2, version: int = 2) -> None:
+    def __init__(self, partitions: int = 2, version: int = 2, *, end: int | None = None) -> None:
+        self.limit = None if end is None else CopyLimit(end)
         self.source = FakeCluster("source", clock=lambda: NOW)
         self.target = FakeCluster("target", clock=lambda: NOW)
         self.target.coordinator.version = version
@@ -107,16 +110,17 @@ class World:
         """Every record of the flow once and in order; every foreign one; the map exact at every offset both ways."""
         known = self.known()
         for partition in range(self.partitions):
-            here = self.source.records(TOPIC, partition)
+            end = self.source.log(TOPIC, partition).end
+            if self.limit is not None and self.limit.offset is not None:
+                end = min(end, self.limit.offset)
+            here = [record for record in self.source.records(TOPIC, partition) if record.offset < end]
             there = self.target.records(MERGED, partition)
             ours = [record for record in there if not (record.value or b"").startswith(b"foreign")]
             assert [_content(record) for record in ours] == [_content(record) for record in here], f"{partition}"
             assert len(there) - len(ours) == self.foreign[partition]
             self.check_claims(partition, {record.offset for record in ours}, {record.offset for record in there})
             offsets = known[key_of(partition)].map
-            check_map(
-                offsets, here, ours, self.source.log(TOPIC, partition).end, self.target.log(MERGED, partition).end
-            )
+            check_map(offsets, here, ours, end, self.target.log(MERGED, partition).end)
 
     def check_claims(self, partition: int, ours: set[int], all_of_them: set[int]) -> None:
         """The ledger claims what the flow has written, and nothing that somebody else did."""
@@ -220,7 +224,7 @@ class TransactingWorker:
                 key=key_of(partition),
                 source_id=here.topic_id,
                 target_id=there.topic_id,
-                source=SourceCursor(known.position.position, known.position.leader_epoch),
+                source=SourceCursor(known.position.position, known.position.leader_epoch, limit=self.world.limit),
                 progress=TargetProgress(known.position.target_end),
                 track=PositionTracker(known),
                 path_of=self.path_of,
@@ -231,14 +235,17 @@ class TransactingWorker:
 
     def fetch(self, max_bytes: int = 100) -> None:
         for copy in self.copies:
-            if copy.trouble is not None:
+            if copy.trouble is not None or copy.source.is_at_limit:
                 continue
             asked = FetchPartition(
                 copy.source_id, copy.key.partition, copy.source.position, copy.source.leader_epoch, max_bytes
             )
             (answer,) = self.world.source.wire().fetch((asked,), max_wait_ms=0)
             assert answer.error == 0, answer
-            terms = RepackTerms(compression=GZIP if copy.source.position % 2 else None)
+            limit = self.world.limit
+            terms = RepackTerms(
+                compression=GZIP if copy.source.position % 2 else None, end=None if limit is None else limit.offset
+            )
             copy.accept(select_batches(answer.records, copy.source.position, answer.aborted, terms=terms))
 
     def round(self) -> bool:

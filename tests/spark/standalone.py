@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +38,11 @@ PARTITIONS = 4
 _ARCHIVE = os.environ.get("SPARK_SUBMIT_OPTS", "")  # what drivers load classes from (tests/conftest.py)
 
 
-def build_cluster(directory: Path, workers: int = 2) -> SparkStandalone:
-    """A cluster of workers of two cores; its processes load their classes from the archive, too."""
-    return SparkStandalone(directory, workers=workers, cores=2, environ={"SPARK_DAEMON_JAVA_OPTS": _ARCHIVE})
+def build_cluster(directory: Path, workers: int = 2, secrets: Sequence[str] = ()) -> SparkStandalone:
+    """A cluster of workers of two cores; its processes load their classes from the archive, too. secrets: variables of
+    this process that executors have as well."""
+    environ = {"SPARK_DAEMON_JAVA_OPTS": _ARCHIVE, **{name: os.environ[name] for name in secrets}}
+    return SparkStandalone(directory, workers=workers, cores=2, environ=environ)
 
 
 class Scene:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topology.copy_bounds import render_instant
 from topology.interop.client_security import build_client_properties
 from topology.interop.export_formats import ExportedTopology
 from topology.interop.import_notes import ImportNotes
@@ -39,6 +40,7 @@ _WHY = {
     "merge": "a mirror topic has one source",
     "offsets": "a link always keeps offsets; that is not read back",
     "delivery.isolation": "a link copies transactions as they are, and does not support them",
+    "delivery.end": "a link mirrors until it is promoted or deleted",
     "delivery": "a link has no such choice",
     "replication_factor": "say it when mirror topics are created (`kafka-mirrors --replication-factor`)",
     "partitions": "a link keeps partitions as they are, and grows with the source",
@@ -195,8 +197,14 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
         out["cluster.link.prefix"] = flow.plan.naming.before
     if flow.plan.state == "paused":
         out["cluster.link.paused"] = "true"
-    if (start := flow.settings.get("delivery", "start")) is not None:
+    start = flow.settings.get("delivery", "start")
+    if isinstance(start, str):
         out["mirror.start.offset.spec"] = start
+    elif start is not None and start.timestamp_ms is not None:
+        out["mirror.start.offset.spec"] = render_instant(start.timestamp_ms)
+    elif start is not None:
+        why = "a link starts at `earliest`, `latest` or an instant"
+        notes.add_not_carried("delivery.start", why, flow.settings.where("delivery", "start"))
     out |= _configs(flow, notes) | _groups(flow, notes) | _acls(flow, notes)
     for path, value in flow.settings.walk():
         inside = any(path == head or path.startswith(f"{head}.") for head in _SAID)

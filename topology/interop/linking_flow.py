@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from topology.copy_bounds import parse_instant, render_instant
 from topology.finding import FileSpan, Label
 from topology.interop import linking_settings
 from topology.interop.import_notes import ForeignSetting, ImportNotes
@@ -131,8 +132,13 @@ def _start(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
     text = said.text.strip().lower()
     if text in ("earliest", "latest"):
         return {"delivery": {"start": text}}
-    notes.add_not_carried(f"`{said.name}`", "a flow starts `earliest` or `latest`, not at an instant", said.span)
-    return {}
+    try:
+        instant = render_instant(parse_instant(said.text.strip()))
+    except ValueError as error:
+        why = f"a flow starts `earliest`, `latest` or at an instant, and of this one {error}"
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
+        return {}
+    return {"delivery": {"start": {"timestamp": instant}}}
 
 
 def _selection(link: ClusterLink, notes: ImportNotes) -> tuple[tuple[Selector, ...], tuple[Selector, ...]]:

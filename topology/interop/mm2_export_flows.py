@@ -37,6 +37,7 @@ _WHY = {
     "provenance.guard": "MirrorMaker stops loops by names only",
     "provenance.header": "MirrorMaker marks no records",
     "provenance.forward": "MirrorMaker forwards whatever its topics select",
+    "delivery.end": "MirrorMaker copies until somebody stops it",
     "merge": "MirrorMaker does not know that two flows share a topic",
     "offsets": "MirrorMaker translates offsets by samples",
     "workers.quota": "set quotas for MirrorMaker's clients at the brokers",
@@ -155,8 +156,11 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
         out["tasks.max"] = str(count)
     if (discovery := settings.get("workers", "discovery")) is not None:
         out["refresh.topics.interval.seconds"] = _seconds(flow, "workers.discovery", discovery, notes)
-    if (start := settings.get("delivery", "start")) is not None:
+    if isinstance(start := settings.get("delivery", "start"), str):
         out["consumer.auto.offset.reset"] = start
+    elif start is not None:
+        why = "MirrorMaker starts `earliest` or `latest`; set the connector's offsets before it runs (KIP-875)"
+        notes.add_not_carried("delivery.start", why, settings.where("delivery", "start"))
     if (isolation := settings.get("delivery", "isolation")) is not None:
         out["consumer.isolation.level"] = isolation
     out |= _sync(flow, notes)

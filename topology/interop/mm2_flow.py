@@ -99,7 +99,8 @@ def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     if start is not None and start.text.strip().lower() in ("earliest", "latest"):
         out["start"] = start.text.strip().lower()
     elif start is not None:
-        notes.add_not_carried(f"`{start.name}` = {start.text}", "a flow starts `earliest` or `latest`", start.span)
+        why = "a flow starts `earliest`, `latest`, or where `delivery.start` names an instant; write the instant there"
+        notes.add_not_carried(f"`{start.name}` = {start.text}", why, start.span)
     return {"delivery": out} if out else {}
 
 

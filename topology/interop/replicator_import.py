@@ -321,6 +321,9 @@ def _delivery(connector: _ReplicatorConnector, notes: ImportNotes) -> dict[str, 
             out[name] = said.text.strip().lower()
         elif said is not None:
             notes.add_not_carried(f"`{said.name}`", f"`delivery.{name}` is {' or '.join(words)}", said.span)
+    if replicator_settings.has_start_of_group(connector.config):
+        group = connector.config.get("src.consumer.group.id")  # Replicator's default is its own name
+        out["start"] = {"group": connector.name if group is None else group.text.strip()}
     if out.get("start") == "latest" and "topic.regex" in connector.config:
         place = connector.config["src.consumer.auto.offset.reset"]
         message = "what is written to a new topic before it is found is never copied (`latest` with `topic.regex`)"

@@ -41,6 +41,15 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 
+_START_OF_A_GROUP = frozenset({"offset.start", "src.consumer.group.id"})
+
+
+def has_start_of_group(config: dict[str, ForeignSetting]) -> bool:
+    """Whether the connector begins where its consumer group stands, and not where Connect remembers it."""
+    said = config.get("offset.start")
+    return said is not None and said.text.strip().lower() == "consumer"
+
+
 def split_connection_key(key: str) -> tuple[str, str] | None:
     """`src.kafka.sasl.mechanism` is ("source", "sasl.mechanism"); None for keys that say nothing about connecting."""
     for head, side in (("src.kafka.", "source"), ("dest.kafka.", "target"), ("producer.override.", "target")):
@@ -52,7 +61,7 @@ def split_connection_key(key: str) -> tuple[str, str] | None:
 
 def check_replicator_settings(config: dict[str, ForeignSetting], notes: ImportNotes) -> None:
     """Says what is unknown, and why what is known stays behind."""
-    carried = CARRIED_REPLICATOR_KEYS
+    carried = CARRIED_REPLICATOR_KEYS | (_START_OF_A_GROUP if has_start_of_group(config) else frozenset())
     mm2_settings.check_known_settings(
         {key: said for key, said in config.items() if key not in carried and split_connection_key(key) is None},
         _LEFT,

@@ -11,6 +11,7 @@ from topology.egress_compression import (
     NO_COMPRESSION,
     build_egress_compression,
 )
+from topology.language.copy_bounds import END_SHAPE, START_SHAPE
 from topology.language.scalars import (
     BOOLEAN_SHAPE,
     DURATION_SHAPE,
@@ -24,6 +25,7 @@ from topology.language.scalars import (
     PROOF_LEVEL_SHAPE,
     RATE_SHAPE,
     REPLICA_COUNT_SHAPE,
+    SECRET_REF_SHAPE,
     SELECTOR_LIST_SHAPE,
     SEPARATOR_SHAPE,
     SHARE_SHAPE,
@@ -38,6 +40,7 @@ from topology.language.scalars import (
 )
 from topology.model import CheckedValue
 from topology.naming import build_template_naming
+from topology.record_transform import RECORD_FORMATS, RecordTransform, check_transform
 from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.scalar_shape import YamlShape
 from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
@@ -188,7 +191,16 @@ _DELIVERY = RecordShape(
             "`read_committed`",
         ),
         "start": ShapeKey(
-            build_enum_shape("earliest", "latest"), "Where a topic begins that was never copied.", "`earliest`"
+            START_SHAPE,
+            "Where a topic begins that was never copied: `earliest`, `latest`, or at an instant, at offsets, where a "
+            "consumer group stands. See copying.md.",
+            "`earliest`",
+        ),
+        "end": ShapeKey(
+            END_SHAPE,
+            "Where the copy ends: what stands in front of it is copied, nothing behind it, and the flow is then "
+            "`complete`. `latest` is the log's end when a worker first looks. See copying.md.",
+            "never",
         ),
         "on_gap": ShapeKey(
             build_enum_shape("stop", "continue"), "What happens when records expired before they were copied.", "`stop`"
@@ -334,6 +346,66 @@ _COMPRESSION = ConvertedShape(
     ),
     _compression,
 )
+_FORMAT = build_enum_shape(*RECORD_FORMATS)
+
+
+def _transform(value: CheckedValue) -> RecordTransform:
+    fields = {name: each.fields for name, each in value.fields.items()}
+    found = RecordTransform(
+        value.get("format", "key", default="bytes"),
+        value.get("format", "value", default="bytes"),
+        tuple(sorted((name, each.data) for name, each in fields.get("schema", {}).items())),
+        value.get("where"),
+        tuple(sorted((name, each.data) for name, each in fields.get("set", {}).items())),
+        tuple(sorted(value.texts("drop"))),
+        tuple(sorted((name, each.data) for name, each in fields.get("secrets", {}).items())),
+    )
+    check_transform(found)
+    return found
+
+
+_TRANSFORM = ConvertedShape(
+    RecordShape(
+        {
+            "engine": ShapeKey(build_enum_shape("spark"), "Who evaluates the expressions.", "`spark`"),
+            "format": ShapeKey(
+                RecordShape(
+                    {
+                        "key": ShapeKey(_FORMAT, "How expressions see keys.", "`bytes`"),
+                        "value": ShapeKey(_FORMAT, "How expressions see values.", "`bytes`"),
+                    }
+                ),
+                "`bytes`: binary; `string`: text in UTF-8; `json`: an object with the fields of `schema`.",
+            ),
+            "schema": ShapeKey(
+                RecordShape(
+                    {
+                        "key": ShapeKey(LINE_SHAPE, "Fields of JSON keys."),
+                        "value": ShapeKey(LINE_SHAPE, "Fields of JSON values."),
+                    }
+                ),
+                "The fields that expressions use, as Spark writes columns: `country string, amount decimal(12,2)`. "
+                "Fields that are not named travel as they are.",
+            ),
+            "where": ShapeKey(
+                TEXT_SHAPE,
+                "A condition in Spark SQL over key, value, headers, timestamp, topic, partition and offset. Records "
+                "for which it is false do not travel; one for which it is null is rejected.",
+                "all records travel",
+            ),
+            "set": ShapeKey(
+                MapShape(TEXT_SHAPE), "`value`, `value.FIELD` or `headers.NAME` → an expression in Spark SQL."
+            ),
+            "drop": ShapeKey(TEXT_LIST_SHAPE, "`value.FIELD` or `headers.NAME` that do not travel."),
+            "secrets": ShapeKey(
+                MapShape(SECRET_REF_SHAPE),
+                "Name → where the secret stands; an expression says `secret('NAME')`, inside a hash.",
+            ),
+        }
+    ),
+    _transform,
+    "SYN011",
+)
 FLOW_SETTINGS: dict[str, ShapeKey] = {
     "topics": ShapeKey(NamedShape("topics", _TOPICS), "Which topics travel."),
     "naming": ShapeKey(NamedShape("naming", _NAMING), "What topics are called at the target.", "`{policy: identity}`"),
@@ -368,6 +440,11 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
         "Workers compress batches that the source stores uncompressed before they send them, as in `zstd` or "
         "`{codec: zstd, level: 3}`; batches with a codec keep it. See copying.md.",
         "batches pass as they are",
+    ),
+    "transform": ShapeKey(
+        NamedShape("transform", _TRANSFORM),
+        "Which records travel and what is changed in them, by expressions that Spark evaluates. See transform.md.",
+        "records travel as they are",
     ),
     "sync": ShapeKey(NamedShape("sync", _SYNC), "What else is carried over beside records."),
     "slo": ShapeKey(NamedShape("slo", _SLO), "Budgets: what the flow promises and rules check."),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from topology import quantities
+from topology.copy_bounds import parse_instant
 from topology.errors import BadSelector
 from topology.model import CheckedValue
 from topology.scalar_shape import ScalarShape
@@ -18,8 +19,9 @@ from topology.text_escaping import shorten_and_escape
 from topology.yaml_shapes import ConvertedShape, ListShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
-_TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?")
+_EXACT_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?(?:Z|[+-]\d\d:\d\d)?")
 _HOST = r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*)"  # one that begins with `-` is an option to commands
 _ADDRESS = re.compile(
     _HOST + r":(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"  # 1 to 65535
@@ -140,6 +142,12 @@ def _instant(text: str) -> str:
     return f'"{whole}"' if _INSTANT.fullmatch(whole) else ""
 
 
+def _exact_instant(text: str) -> int:
+    if _EXACT_INSTANT.fullmatch(text) is None:
+        raise ValueError(f"expected {INSTANT_SHAPE.expected}")
+    return parse_instant(text)
+
+
 def _address(text: str) -> str:
     if _ADDRESS.fullmatch(text) is not None:
         return text
@@ -156,7 +164,7 @@ def _address(text: str) -> str:
 
 def _selector(kind: Any) -> Any:
     def convert(text: str) -> Selector:
-        if kind == "literal" and _TOPIC_TEXT.fullmatch(text) is None:
+        if kind == "literal" and TOPIC_TEXT.fullmatch(text) is None:
             if set("*?[](|)\\^$+") & set(text):
                 raise ValueError("a plain selector is one topic's exact name; write `{glob: …}` or `{regex: …}`")
             raise ValueError("not a topic name (letters, digits, `.`, `_`, `-`; at most 249)")
@@ -208,9 +216,9 @@ CLUSTER_ID_SHAPE = build_text_shape(
     "a cluster id", _cluster_id, quoted=True, minLength=1, maxLength=249, pattern=f"^{_CLUSTER_ID.pattern}$"
 )
 TOPIC_LITERAL_SHAPE = build_text_shape(
-    "a topic's name", _selector("literal"), quoted=True, pattern=f"^{_TOPIC_TEXT.pattern}$"
+    "a topic's name", _selector("literal"), quoted=True, pattern=f"^{TOPIC_TEXT.pattern}$"
 )
-TOPIC_NAME_SHAPE = build_text_shape("a topic's name", build_regex_converter(_TOPIC_TEXT, "a topic's name"), quoted=True)
+TOPIC_NAME_SHAPE = build_text_shape("a topic's name", build_regex_converter(TOPIC_TEXT, "a topic's name"), quoted=True)
 BOOLEAN_SHAPE = ScalarShape(_boolean, "`true` or `false`", {"type": "boolean"}, bare=True, mend=_truth)
 DURATION_SHAPE = NamedShape(
     "duration",
@@ -274,6 +282,13 @@ INSTANT_SHAPE = ScalarShape(
     build_regex_converter(_INSTANT, 'an instant with its zone, such as "2026-03-02T02:00:00Z"'),
     'an instant with its zone, such as "2026-03-02T02:00:00Z"',
     {"type": "string", "pattern": f"^{_INSTANT.pattern}$", "examples": ['"2026-03-02T02:00:00Z"']},
+    quoted=True,
+    mend=_instant,
+)
+EXACT_INSTANT_SHAPE = ScalarShape(  # its value is in milliseconds since 1970
+    _exact_instant,
+    INSTANT_SHAPE.expected,
+    {**INSTANT_SHAPE.json, "pattern": f"^{_EXACT_INSTANT.pattern}$"},
     quoted=True,
     mend=_instant,
 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from topology.plan import Plan
 
 AskClusters = Callable[[str, str, dict[str, Any]], Any]  # as `ask_client_process`
-_SERVED = ("running", "catching_up")
+_SERVED = ("running", "catching_up", "complete")
 _LOOK_S = 1.0  # between two looks of a task
 _FLOW_STATUS = "plugins.watershed.operators.flow_status"
 _QUIET = ("starting", "aligning", "retrying", "paused", "stopped", *_SERVED)  # every other state is a halt

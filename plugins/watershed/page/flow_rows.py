@@ -15,12 +15,20 @@ from plugins.watershed.page.lag_history import build_charts
 from replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
 from topology.egress_compression import EgressCompression, describe_saved_bytes
 from topology.plan import Plan, PlanFlow
+from topology.record_transform import RecordTransform
 
 _Row = dict[str, Any]
 _Snapshots = Mapping[str, ClusterSnapshot]  # by alias
 
 _NOT_APPLIED, _NO_ANSWER, _READING = "not_applied", "unknown", "reading"
-_LEVELS = {"running": "ok", "catching_up": "busy", "aligning": "busy", "starting": "busy", "retrying": "warn"}
+_LEVELS = {
+    "complete": "ok",
+    "running": "ok",
+    "catching_up": "busy",
+    "aligning": "busy",
+    "starting": "busy",
+    "retrying": "warn",
+}
 _LEVELS |= {
     SILENT_STATE: "warn",
     "paused": "idle",
@@ -189,6 +197,7 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "guarantee": None if record is None else record.get("guarantee"),
         "latency": None if record is None else describe_latency(target.latencies.get(flow.id, {})),
         "compression": _describe_compression(record, every),
+        "transform": _describe_transform(record),
         "quota": flow.quota,
         "engine": flow.engine,
         "workers": sorted({f"{report.worker}" for report in every if report.worker})[:_PAGE],
@@ -204,6 +213,12 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "more_amiss": max(0, len(amiss) - _BESIDE),
         "cluster": build_cluster_row(flow.target, target, now),
     }
+
+
+def _describe_transform(record: Mapping[str, Any] | None) -> str:
+    """What the flow's record says is done to records; empty where they travel as they are."""
+    found = RecordTransform.from_json(record["flow"].get("transform")) if record is not None else None
+    return found.describe() if found is not None else ""
 
 
 def _describe_compression(record: Mapping[str, Any] | None, reports: Iterable[PartitionStatus]) -> str:

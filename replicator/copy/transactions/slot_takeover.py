@@ -16,6 +16,7 @@ from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
 from replicator.copy.transactions.produce_answers import SessionLost
 from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from replicator.copy.transactions.transformed_copy import TransformedCopy
 from replicator.errors import ReplicatorError
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
@@ -37,6 +38,16 @@ class TakenTransactionPartition:
     sender: SlotSender
     session: int
     last_batch: BatchChecksum | None = None
+
+    @property
+    def position(self) -> int:
+        """The source offset at which copying goes on."""
+        return self.known.position.position
+
+    @property
+    def target_end(self) -> int:
+        """The target offset behind what was copied."""
+        return self.known.position.target_end
 
 
 @dataclass(slots=True)
@@ -99,11 +110,16 @@ class TransactionTakeover(PositionTakeover):
 
 
 def build_transaction_copy(
-    key: PartitionKey, taken: TakenTransactionPartition, path_of: Callable[[RawBatch], CopyPath], *, quarantine: bool
+    key: PartitionKey,
+    taken: TakenTransactionPartition,
+    path_of: Callable[[RawBatch], CopyPath],
+    *,
+    quarantine: bool,
+    transformed: bool = False,
 ) -> TransactionCopy:
     """The copy that goes on where the ledger says. quarantine: see `Refusals`."""
     at = taken.known.position
-    return TransactionCopy(
+    return (TransformedCopy if transformed else TransactionCopy)(
         key=key,
         source_id=taken.source.topic_id,
         target_id=taken.target.topic_id,

@@ -21,7 +21,7 @@ from replicator.partition_states import Halt, Reinspect
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 
 
-class _UncommittedBatch(NamedTuple):
+class UncommittedBatch(NamedTuple):
     """A batch that is not committed yet, which way it came, and when (monotonic)."""
 
     batch: RawBatch
@@ -44,7 +44,7 @@ class _TransactionPart:
 
 
 @dataclass(slots=True, kw_only=True)
-class TransactionCopy(CommonCopy[_UncommittedBatch]):
+class TransactionCopy(CommonCopy[UncommittedBatch]):
     """One partition in one session of its slot. In flight is what is in the transaction that is open.
 
     `path_of` says which way a batch came; all batches of a transaction came the same way.
@@ -61,7 +61,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
         """Take what a Fetch at `source.position` brought. There is never a run to announce."""
         with self.lock:
             for batch in selected.batches:
-                self.queue.ready.append(_UncommittedBatch(batch, self.path_of(batch), self.source.received_at))
+                self.queue.ready.append(UncommittedBatch(batch, self.path_of(batch), self.source.received_at))
                 self.queue.buffered += len(batch.data)
                 self.queue.saved += batch.saved
             self._read_on(selected)
@@ -118,7 +118,7 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
     @property
     def lagging(self) -> bool:
         """Whether the ledger should hear of a position although no record was written."""
-        behind = self.begins or self.progress.copied_through < self.source.position
+        behind = self.begins or self.progress.copied_through < self._covered()[0]
         return self.trouble is None and not self.queue.ready and behind
 
     def entries(self) -> list[LedgerEntry]:
@@ -129,9 +129,13 @@ class TransactionCopy(CommonCopy[_UncommittedBatch]):
                 covered = last.end if last is not None else self.progress.copied_through
                 epoch = last.leader_epoch if last is not None else self.track.position.leader_epoch
             else:
-                covered, epoch = self.source.position, self.source.leader_epoch
+                covered, epoch = self._covered()
             self._part.covered = covered
             return self.track.advance(self._part.landed, covered, epoch, self._part.log_start)
+
+    def _covered(self) -> tuple[int, int]:
+        """The source offset that is copied through once all that waits is written, and its leader epoch."""
+        return self.source.position, self.source.leader_epoch
 
     def committed(self) -> list[tuple[float, int]]:
         """The open transaction is committed. Returns for each of its batches when it came (monotonic), and its number

@@ -26,6 +26,7 @@ from spark.proof_run import prove_flows
 from tests.replicator.real import end_of, wait_end
 from tests.spark.logs import append, packed
 from tests.spark.pages import Seen
+from topology.copy_bounds import build_offsets_bound
 from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
 from topology.selectors import Selector, TopicSelection
 
@@ -132,6 +133,18 @@ def test_a_clean_copy_is_proven_with_a_stable_root(bench: Bench) -> None:
     reports = [Seen(path.read_text(encoding="utf-8")).text for path in bench.directory.glob("*/report.html")]
     assert len(reports) == 2
     assert all("0 unproven 150 proven of 150 records (100 %)" in text for text in reports)
+
+
+def test_a_copy_that_ends_is_proven_up_to_its_end(bench: Bench) -> None:
+    bench.write("onprem", log(150))
+    bench.write("cloud", log(100))
+    assert bench.verify()["pending"] == 50
+    flow = replace(bench.flow, end=build_offsets_bound({bench.topic: {0: 100}}))
+    bench.plan = seal_plan(replace(bench.plan, flows=(flow,)))
+    for summary in (bench.verify(), bench.verify(final=True)):
+        assert (summary["verdict"], summary["proven"], differences(summary)) == ("proven", 100, {})
+    bench.write("cloud", log(101)[100:])  # the end was moved to the front after more was copied
+    assert bench.verify()["verdict"] == "proven"
 
 
 def test_aborted_records_and_markers_are_no_records(bench: Bench) -> None:

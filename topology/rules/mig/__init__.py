@@ -34,6 +34,7 @@ from topology.rules.mig import (
     mig828_unclear_control,
     mig829_exposed_control,
     mig830_unknown_group,
+    mig831_migrated_flow_ends,
 )
 
 MIG_RULES: tuple[Rule, ...] = (
@@ -67,4 +68,5 @@ MIG_RULES: tuple[Rule, ...] = (
     mig828_unclear_control.RULE,
     mig829_exposed_control.RULE,
     mig830_unknown_group.RULE,
+    mig831_migrated_flow_ends.RULE,
 )

@@ -23,6 +23,7 @@ from topology.rules.syc import (
     syc517_metadata_both_ways,
     syc518_schemas_without_registry,
     syc519_one_registry_for_both,
+    syc520_transform_with_schema_ids,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -45,4 +46,5 @@ SYC_RULES: tuple[Rule, ...] = (
     syc517_metadata_both_ways.RULE,
     syc518_schemas_without_registry.RULE,
     syc519_one_registry_for_both.RULE,
+    syc520_transform_with_schema_ids.RULE,
 )

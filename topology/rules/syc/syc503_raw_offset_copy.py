@@ -1,8 +1,8 @@
 """SYC503 raw-offset-copy: positions are taken over as equal (`offsets: aligned`) where offsets cannot be equal.
 
 Why: with `aligned` a group's position is the same number on both sides. Where several flows write a topic, where
-records are left out (`forward: local`, `start: latest`) or where keys choose the partition anew, the number points at
-another record: the group skips some or reads some again. `mapped` translates each position exactly.
+records are left out (`forward: local`, `start` in the middle) or where keys choose the partition anew, the number
+points at another record: the group skips some or reads some again. `mapped` translates each position exactly.
 
 Source: apache/kafka OffsetSyncStore.java: why offsets differ between clusters
 """
@@ -20,7 +20,6 @@ from topology.rules.syc.declared_group_sync import build_declared_group_sync
 _REASONS = (
     (("merge", "allowed"), True, "several flows write the target's topics"),
     (("partitions", "mapping"), "key", "keys choose the partition at the target"),
-    (("delivery", "start"), "latest", "the copy begins in the middle"),
     (("provenance", "forward"), "local", "records that other flows brought are left out"),
 )
 
@@ -28,6 +27,8 @@ _REASONS = (
 def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
         reasons = [(path, why) for path, value, why in _REASONS if flow.settings.get(*path) == value]
+        if flow.plan.start != "earliest":
+            reasons.append((("delivery", "start"), "the copy begins in the middle"))
         moves = context.topology is not None and _moved(context, flow)
         if flow.plan.offsets == "aligned" and reasons and (moves or build_declared_group_sync(flow).mode != "never"):
             yield _problem(flow, reasons)

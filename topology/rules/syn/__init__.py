@@ -17,6 +17,7 @@ from topology.rules.syn import (
     syn011_wrong_type,
     syn012_missing_key,
     syn014_yaml_feature,
+    syn015_wrong_expression,
 )
 
 SYN_RULES: tuple[Rule, ...] = (
@@ -33,4 +34,5 @@ SYN_RULES: tuple[Rule, ...] = (
     syn011_wrong_type.RULE,
     syn012_missing_key.RULE,
     syn014_yaml_feature.RULE,
+    syn015_wrong_expression.RULE,
 )

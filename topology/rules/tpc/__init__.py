@@ -26,6 +26,9 @@ from topology.rules.tpc import (
     tpc420_compression_recompress,
     tpc421_internal_target_name,
     tpc422_compressed_already,
+    tpc423_bound_of_unselected_topic,
+    tpc424_end_before_start,
+    tpc425_end_of_a_pair,
 )
 
 TPC_RULES: tuple[Rule, ...] = (
@@ -51,4 +54,7 @@ TPC_RULES: tuple[Rule, ...] = (
     tpc420_compression_recompress.RULE,
     tpc421_internal_target_name.RULE,
     tpc422_compressed_already.RULE,
+    tpc423_bound_of_unselected_topic.RULE,
+    tpc424_end_before_start.RULE,
+    tpc425_end_of_a_pair.RULE,
 )

@@ -27,7 +27,7 @@ export function flowDetail(told, actions) {
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
       fact("offsets", [term(told.offsets), told.offsets_reason ? ` (${told.offsets_reason})` : ""]), fact("delivery", term(told.delivery)), fact("guarantee", told.guarantee || "not written down yet"),
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
-      fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.compression ? fact("compression", told.compression) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
+      fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.compression ? fact("compression", told.compression) : null, told.transform ? fact("changes records", told.transform) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
     alerts(told, false, actions),
     h("section", {}, h("h3", {}, "The last hours"), charts(told.charts)),

@@ -53,7 +53,7 @@ export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? 
 export const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}`);
 
 const LEVELS = {
-  running: "ok", catching_up: "busy", aligning: "busy", starting: "busy", retrying: "warn", silent: "warn", unknown: "warn",
+  complete: "ok", running: "ok", catching_up: "busy", aligning: "busy", starting: "busy", retrying: "warn", silent: "warn", unknown: "warn",
   paused: "idle", stopped: "idle", not_applied: "idle", reading: "idle",
 };
 export const levelOf = (state) => LEVELS[state] || "bad";
@@ -79,7 +79,7 @@ const SHAPES = {
   under_way: () => [s("circle", ring), s("circle", { cx: 7, cy: 7, r: 2.5, class: "fill" })],
 };
 const warning = () => [s("path", { d: "M7 1l6.500 12h-13z", class: "fill" }), s("path", { d: "M7 5v4M7 10.500v1", class: "cut" })];
-const SAME = { proven: "done", repeated: "done", different: "refused", incomplete: "catching_up", rolled_back: "taken_back", answers: "running", reading: "starting", none: "unknown" };
+const SAME = { complete: "done", proven: "done", repeated: "done", different: "refused", incomplete: "catching_up", rolled_back: "taken_back", answers: "running", reading: "starting", none: "unknown" };
 
 export function icon(state, attributes) {
   const shape = SHAPES[state] || SHAPES[SAME[state]] || warning;

@@ -1,0 +1,197 @@
+"""The thread that has fetched records transformed: one micro-batch after the other, of all partitions that wait.
+
+Whoever evaluates the expressions (`TransformEngine`) does nothing but that: it reads no topic, writes none and keeps
+nothing. So a micro-batch that failed, or ran twice, is the same as one that never was; what is exact about a flow is
+where it is read and written (`replicator.copy.transactions`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from clusters.errors import ClusterError
+from replicator.batch.egress_compression import compress_batch
+from replicator.batch.record_batch import RawBatch
+from replicator.batch.repack import RejectedRecord
+from replicator.batch.untransformed_selection import UntransformedPart
+from replicator.copy.transactions.transformed_copy import TransformedCopy
+from replicator.errors import ReplicatorError
+from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt, OffsetSpan, Reinspect
+from replicator.transport.active_copy import ActiveCopy
+from topology.record_transform import RecordTransform
+
+log = logging.getLogger("watershed.transforms")
+
+_MICRO_BATCH_BYTES: Final = 64 << 20  # of batches as stored, all partitions together
+_PARTITION_BYTES: Final = 8 << 20  # of one of them
+_ALIVE_S: Final = 0.25  # how long the thread sleeps unless it is woken
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # until a micro-batch that failed is tried again
+UNTRANSFORMED_STATE: Final = "untransformed"
+
+
+class TransformRequest(NamedTuple):
+    """A part of a source partition. leave_out: source offset → why, of records that the target does not take."""
+
+    key: PartitionKey
+    part: UntransformedPart
+    leave_out: Mapping[int, str]
+    batch_bytes: int  # of records, uncompressed, at which a batch is full
+
+
+class TransformedPart(NamedTuple):
+    """What became of a part: batches with spans, in order, and the records that no expression could be applied to."""
+
+    batches: list[RawBatch]
+    rejected: list[RejectedRecord]
+
+
+class TransformEngine(Protocol):
+    """Evaluates the expressions of flows."""
+
+    def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        """One result a request, in their order. Raises TransformFailed."""
+
+
+class TransformFailed(ReplicatorError):
+    """The expressions could not be evaluated at all; the message says why, and never names a value of a record.
+    is_lasting: somebody has to change something; else it is tried again."""
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
+
+
+@dataclass(slots=True)
+class _Served:
+    active: ActiveCopy
+    copy: TransformedCopy
+    transform: RecordTransform
+    batch_bytes: int
+
+
+@dataclass(slots=True)
+class TransformThread:
+    """Serves the partitions that are added to it. The thread starts with the first."""
+
+    engine: TransformEngine
+    _served: dict[int, _Served] = field(default_factory=dict)
+    _condition: threading.Condition = field(default_factory=threading.Condition)
+    _woken: bool = False
+    _ending: bool = False
+    _pause_s: float = _FIRST_PAUSE_S
+    _thread: threading.Thread | None = None
+
+    def add(self, active: ActiveCopy, transform: RecordTransform, batch_bytes: int) -> None:
+        """Transform what this partition's copy holds."""
+        assert isinstance(active.copy, TransformedCopy)
+        self._served[id(active)] = _Served(active, active.copy, transform, batch_bytes)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="transforms", daemon=True)
+            self._thread.start()
+
+    def remove(self, active: ActiveCopy) -> None:
+        """The partition is nobody's any more."""
+        self._served.pop(id(active), None)
+
+    def wake(self) -> None:
+        """Something waits. Any thread may call it."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def end(self) -> None:
+        """Ask the thread to end; does not wait."""
+        self._ending = True
+        self.wake()
+
+    def _run(self) -> None:
+        while not self._ending:
+            if not self.step():
+                with self._condition:
+                    if not self._woken:
+                        self._condition.wait(_ALIVE_S)
+                    self._woken = False
+
+    def step(self) -> bool:
+        """Transform one micro-batch of each flow; False: nothing waited."""
+        flows: dict[RecordTransform, list[tuple[_Served, UntransformedPart]]] = {}
+        room = _MICRO_BATCH_BYTES
+        for served in list(self._served.values()):
+            for part in served.copy.list_waiting(min(_PARTITION_BYTES, room)) if room > 0 else ():
+                flows.setdefault(served.transform, []).append((served, part))
+                room -= part.size
+        for transform, waiting in flows.items():
+            self._transform(transform, waiting)
+        return bool(flows)
+
+    def _transform(self, transform: RecordTransform, waiting: list[tuple[_Served, UntransformedPart]]) -> None:
+        requests = [
+            TransformRequest(served.copy.key, part, served.active.terms.refused, served.batch_bytes)
+            for served, part in waiting
+        ]
+        began = time.monotonic()
+        try:
+            results = self.engine.transform(transform, requests)
+        except TransformFailed as error:
+            if error.is_lasting:
+                self._stop(waiting, Halt(UNTRANSFORMED_STATE, str(error)))
+            else:
+                self._try_later(waiting, str(error))
+            return
+        except Exception as error:
+            log.exception("transform failed", extra={"flow": requests[0].key.flow})
+            self._stop(waiting, Reinspect(f"the transformation failed: {type(error).__name__}", "failed"))
+            return
+        log.debug("transformed", extra={"parts": len(requests), "seconds": round(time.monotonic() - began, 3)})
+        for (served, part), result in zip(waiting, results, strict=True):
+            self._take(served, part, result)
+        self._pause_s = _FIRST_PAUSE_S
+        for served, _ in waiting:
+            served.active.hindrance = ""
+            served.active.wake()
+            served.active.room()
+
+    def _try_later(self, waiting: list[tuple[_Served, UntransformedPart]], why: str) -> None:
+        """What waits goes on waiting; the partitions say why."""
+        log.warning("not transformed", extra={"reason": why, "again_s": self._pause_s})
+        for served, _ in waiting:
+            served.active.hindrance = why
+        with self._condition:
+            self._condition.wait_for(lambda: self._ending, self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    def _stop(self, waiting: list[tuple[_Served, UntransformedPart]], trouble: Halt | Reinspect) -> None:
+        for served, _ in waiting:
+            served.copy.stop(trouble)
+
+    def _take(self, served: _Served, part: UntransformedPart, result: TransformedPart) -> None:
+        copy, quarantine = served.copy, served.active.quarantine
+        compression = served.active.terms.compression
+        batches = result.batches
+        if compression is not None:
+            batches = [compress_batch(batch, compression) for batch in batches]
+        refused, through = None, part.end
+        if result.rejected and quarantine is not None:
+            try:
+                quarantine.keep(copy.key, result.rejected)
+            except ClusterError as error:
+                copy.stop(Reinspect(f"{len(result.rejected)} records could not be quarantined: {error}"))
+                return
+        elif result.rejected:
+            first = result.rejected[0]
+            through = first.source_offset
+            batches = [batch for batch in batches if batch.base < through]
+            refused = _build_halt(copy.key, first, len(result.rejected) - 1)
+        copy.take_transformed(batches, refused, through)
+
+
+def _build_halt(key: PartitionKey, first: RejectedRecord, more: int) -> Halt:
+    others = f" (and {more} more near it)" if more else ""
+    text = f"source topic {key.topic}, partition {key.partition}, offset {first.source_offset}{others}: {first.reason}"
+    return Halt(UNTRANSFORMED_STATE, text, source=OffsetSpan(first.source_offset, first.source_offset + 1))

@@ -1,0 +1,1 @@
+"""Flows with `transform`: expressions are judged, and applied to records, by Spark (docs/transform.md)."""

@@ -1,0 +1,189 @@
+"""`transform` of a flow as a plan of Spark: parsed, checked, typed, and hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from spark.transform.expression_rules import WrongExpression, check_expression
+from spark.transform.record_rows import (
+    DECIDED_COLUMNS,
+    RECORD_COLUMNS,
+    SECRET_COLUMN,
+    TRANSFORMED_COLUMNS,
+    ChangeOrder,
+    RowNeeds,
+    open_parts,
+    pack_rows,
+)
+from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part, replace_secrets
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+_CORRUPT: Final = "_corrupt_record"
+_JSON_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_KEPT: Final = '{"v":'  # what to_json puts in front of a value
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTransform:
+    """hash: of the plan that Spark runs, with its release: what it does to a record depends on nothing else."""
+
+    transform: RecordTransform
+    hash: str
+
+    def apply(self, parts: DataFrame) -> DataFrame:
+        """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
+        records = parts.mapInArrow(
+            partial(open_parts, RowNeeds.of(self.transform)), build_record_columns(self.transform)
+        )
+        changed = change_records(records, self.transform)
+        return changed.mapInArrow(partial(pack_rows, ChangeOrder.of(self.transform)), TRANSFORMED_COLUMNS)
+
+
+def compile_transform(session: SparkSession, transform: RecordTransform) -> CompiledTransform:
+    """Raises WrongExpression, which names the place in the file."""
+    for error in find_wrong_expressions(session, transform):
+        raise error
+    empty = session.createDataFrame([], build_record_columns(transform))
+    plan = change_records(empty, transform)._jdf.queryExecution().analyzed()
+    lines = re.sub(r"#\d+L?", "", str(plan.toString())).splitlines()
+    told = "\n".join((session.version, *lines[:-1]))  # the last line is where rows come from
+    return CompiledTransform(transform, hashlib.sha256(told.encode()).hexdigest())
+
+
+def find_wrong_expressions(session: SparkSession, transform: RecordTransform) -> Iterator[WrongExpression]:
+    """One for each schema or expression that cannot be used."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    for name, schema in transform.schemas:
+        try:
+            StructType.fromDDL(schema)
+        except PySparkException as error:
+            yield WrongExpression(f"schema.{name}", schema, _shorten(error))
+            return
+    seen = _see(session.createDataFrame([], build_record_columns(transform)), transform)
+    for path, text in transform.expressions:
+        try:
+            _parse(session, path, text)
+            _check_type(seen, transform, path, text)
+        except WrongExpression as error:
+            yield error
+
+
+def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
+    """Rows of RECORD_COLUMNS → DECIDED_COLUMNS and a column `_change_N` for each of `transform.changes`."""
+    from pyspark.sql import functions as f
+
+    seen = _see(records, transform)
+    keep = f.lit(True) if transform.where is None else f.expr(_with_columns(transform, transform.where))
+    judged = seen.withColumn("_keep", f.when(f.col("_problem").isNull() & ~f.col("_left_out"), keep))
+    columns = [f.col(name) for name in DECIDED_COLUMNS]
+    for number, (path, text) in enumerate(transform.changes):
+        value = _encode(f.expr(_with_columns(transform, text)), parse_changed_part(path))
+        columns.append(f.when(f.col("_keep"), value).alias(f"_change_{number}"))
+    return judged.select(*columns)
+
+
+def build_record_columns(transform: RecordTransform) -> str:
+    """RECORD_COLUMNS and a column for each secret, as DDL."""
+    secrets = [f"{SECRET_COLUMN.format(name)} string" for name, _ in transform.secrets]
+    return ", ".join((RECORD_COLUMNS, *secrets))
+
+
+def _with_columns(transform: RecordTransform, text: str) -> str:
+    return replace_secrets(text, {name: f"`{SECRET_COLUMN.format(name)}`" for name, _ in transform.secrets})
+
+
+def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
+    """With the columns that expressions name. A JSON text that does not fit its schema is a problem of its record."""
+    from pyspark.sql import functions as f
+
+    problem, seen = f.col("_problem"), {}
+    for name, form in (("key", transform.key_format), ("value", transform.value_format)):
+        schema = dict(transform.schemas).get(name)
+        if form == "bytes":
+            seen[name] = f.col(f"_{name}")
+        elif form == "string" or schema is None:
+            seen[name] = f.col(f"_{name}_text")
+        else:
+            parsed = f.from_json(f.col(f"_{name}_text"), f"{schema}, {_CORRUPT} string", _JSON_OPTIONS)
+            seen[name] = parsed
+    columns = {**seen, "timestamp": f.timestamp_millis(f.col("_timestamp"))}
+    found = records.withColumns(columns)
+    for name in ("key", "value"):
+        if name in dict(transform.schemas):
+            missing = f.col(name).isNull() | f.col(f"{name}.{_CORRUPT}").isNotNull()
+            told = f.lit(f"the {name} is no JSON object that fits `transform.schema.{name}`")
+            problem = f.coalesce(problem, f.when(f.col(f"_{name}_text").isNotNull() & missing, told))
+    return found.withColumn("_problem", problem)
+
+
+def _encode(value: Column, part: ChangedPart) -> Column:
+    from pyspark.sql import functions as f
+
+    if part.part == "value" and part.names:
+        text = f.to_json(f.struct(value.alias("v")), {"ignoreNullFields": "false"})
+        return f.substring(text, len(_KEPT) + 1, f.length(text) - f.lit(len(_KEPT) + 1)).cast("binary")
+    return value.cast("binary")
+
+
+def _parse(session: SparkSession, path: str, text: str) -> None:
+    from pyspark.errors import PySparkException
+
+    try:
+        tree = session._jsparkSession.sessionState().sqlParser().parseExpression(text)
+    except PySparkException as error:
+        raise WrongExpression(path, text, _shorten(error)) from None
+    check_expression(tree, path, text)
+
+
+def _check_type(seen: DataFrame, transform: RecordTransform, path: str, text: str) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as f
+
+    try:
+        selected = seen.select(f.expr(_with_columns(transform, text)).alias("found"))
+        kind = selected.schema["found"].dataType
+    except PySparkException as error:
+        raise WrongExpression(path, text, _shorten(error)) from None
+    if not all(bool(each.deterministic()) for each in _list_expressions(selected)):
+        raise WrongExpression(path, text, "it is not deterministic, and a proof could not repeat it")
+    expected = _find_expected(path)
+    if expected and kind.simpleString() not in (*expected, "void"):
+        raise WrongExpression(
+            path, text, f"it gives {_name_type(kind)}, and {' or '.join(expected)} is needed; write a cast"
+        )
+
+
+def _list_expressions(frame: DataFrame) -> Iterator[Any]:
+    found = frame._jdf.queryExecution().analyzed().expressions()
+    for at in range(found.size()):
+        yield found.apply(at)
+
+
+def _find_expected(path: str) -> tuple[str, ...]:
+    """The types that an expression may have there, as Spark calls them; none: any that JSON has."""
+    if path == "where":
+        return ("boolean",)
+    part = parse_changed_part(path.removeprefix("set."))
+    return () if part.part == "value" and part.names else ("string", "binary")
+
+
+def _name_type(kind: DataType) -> str:
+    return kind.simpleString()
+
+
+def _shorten(error: Exception) -> str:
+    """What Spark says, without the plan that stands behind it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = re.sub(r"\s*SQLSTATE: \w+", "", lines[0] if lines else type(error).__name__)
+    first = re.sub(rf"(, `{_CORRUPT}`|; line \d+ pos \d+)", "", first)
+    return first.rstrip(".; ")

@@ -1,0 +1,408 @@
+"""What Spark's Python workers do on both sides of the SQL: parts of a log opened into rows, and rows laid into batches.
+
+Both are pure: they read and write no topic. SQL gets the columns that expressions look at, and gives back what it
+decided; the records themselves go round it, as the batches that they came in, with the first row of their part. Rows of
+a part stay together and in order, because nothing is shuffled.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from clusters.varints import decode_zigzag, encode_zigzag
+from replicator.batch.record_batch import RawBatch, decode_batches
+from spark.errors import SparkError
+from spark.transform.json_members import MemberChanges, change_members
+from spark.transform.record_arrays import RecordArrays, lay_out_records, open_batches
+from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
+
+if TYPE_CHECKING:
+    from topology.secret_ref import SecretRef
+
+_ROWS: Final = 8_192  # of one Arrow batch
+_FRONT_BYTES: Final = 8  # of a record in a batch, about: what stands in front of key, value and headers
+SECRET_COLUMN: Final = "_secret_{}"  # noqa: S105  the name of a column
+# Of each record, as DDL. _source: the part that it is of, pickled, in the part's first row. _key, _value: as stored,
+# and _key_text, _value_text as text, where an expression looks at them.
+RECORD_COLUMNS: Final = (
+    "_part int, _source binary, _left_out boolean, _problem string, _timestamp bigint, _key binary, _value binary, "
+    "_key_text string, _value_text string, topic string, partition int, offset bigint, headers map<string, binary>"
+)
+DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
+TRANSFORMED_COLUMNS: Final = (
+    "part int, offset bigint, timestamp bigint, data binary, spans array<bigint>, reason string"
+)
+_Binary: Final = pa.binary()
+
+
+class SourcePart(NamedTuple):
+    """A part of a source partition as tasks get it: batches as stored, of which the records from `first` up to, not
+    including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full."""
+
+    number: int
+    topic: str
+    partition: int
+    first: int
+    end: int
+    batches: bytes
+    leave_out: tuple[int, ...] = ()
+    batch_bytes: int = 0
+
+    def open(self) -> RecordArrays:
+        """Its records. Raises BadBatch."""
+        found = open_batches(list(decode_batches(memoryview(self.batches))))
+        return found.between(self.first, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class RowNeeds:
+    """What expressions look at, so that nothing else is made of a record."""
+
+    key: bool
+    value: bool
+    key_text: bool
+    value_text: bool
+    headers: bool
+    secrets: tuple[tuple[str, SecretRef], ...] = ()
+
+    @classmethod
+    def of(cls, transform: RecordTransform) -> RowNeeds:
+        """A column is looked at where its name stands in an expression, at worst for nothing."""
+        texts = " ".join(text for _, text in transform.expressions).lower()
+        return cls(
+            transform.key_format == "bytes" and "key" in texts,
+            transform.value_format == "bytes" and "value" in texts,
+            transform.key_format != "bytes" and "key" in texts,
+            transform.value_format != "bytes" and "value" in texts,
+            "headers" in texts,
+            transform.secrets,
+        )
+
+
+# -- parts to rows -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RowBuilder:
+    """Rows of RECORD_COLUMNS, and of a column for each secret. Raises SecretMissing when it is made."""
+
+    needs: RowNeeds
+    _secrets: Mapping[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        from clusters.secrets import SecretResolver
+
+        resolver = SecretResolver("", os.environ, where="transform.secrets")
+        self._secrets = {name: resolver.text(name, ref) for name, ref in self.needs.secrets}
+
+    def build(self, part: SourcePart) -> Iterator[pa.RecordBatch]:
+        """The records of a part, the part itself with the first of them. Raises BadBatch."""
+        records = part.open()
+        n = len(records)
+        if not n:
+            return
+        key_text, key_problems = _read_texts(self.needs.key_text, records.key, "the key")
+        value_text, value_problems = _read_texts(self.needs.value_text, records.value, "the value")
+        problems = pa.nulls(n, pa.string())
+        if key_problems or value_problems:
+            told = value_problems | key_problems
+            problems = pa.array([told.get(row) for row in range(n)], pa.string())
+        source = [pickle.dumps(part), *[None] * (n - 1)]
+        left_out = np.isin(records.offset, np.array(part.leave_out, dtype=np.int64))
+        yield from self._name(
+            [
+                pa.array(np.full(n, part.number, dtype=np.int32)), pa.array(source, _Binary), pa.array(left_out),
+                problems, pa.array(records.timestamp), records.key if self.needs.key else pa.nulls(n, _Binary),
+                records.value if self.needs.value else pa.nulls(n, _Binary), key_text, value_text,
+                pa.repeat(part.topic, n), pa.array(np.full(n, part.partition, dtype=np.int32)),
+                pa.array(records.offset), self._read_headers(records.headers),
+            ]
+        )  # fmt: skip
+
+    def build_note(self, number: int, offset: int, note: str) -> Iterator[pa.RecordBatch]:
+        """A row that stands for no record: it passes the SQL untouched."""
+        one = [number, None, True, note, 0, None, None, None, None, "", 0, offset, None]
+        types = [pa.int32(), _Binary, pa.bool_(), pa.string(), pa.int64(), _Binary, _Binary, pa.string(), pa.string(),
+                 pa.string(), pa.int32(), pa.int64(), pa.map_(pa.string(), _Binary)]  # fmt: skip
+        yield from self._name([pa.array([value], kind) for value, kind in zip(one, types, strict=True)])
+
+    def _read_headers(self, headers: pa.Array) -> pa.Array:
+        kind = pa.map_(pa.string(), _Binary)
+        if not self.needs.headers:
+            return pa.nulls(len(headers), kind)
+        return pa.array([list(dict(_list_headers(each)).items()) for each in headers.to_pylist()], kind)
+
+    def _name(self, arrays: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+        n = len(arrays[0])
+        names = [each.split()[0] for each in RECORD_COLUMNS.replace("string, binary>", "").split(", ")]
+        for name, secret in self._secrets.items():
+            arrays.append(pa.repeat(secret, n))
+            names.append(SECRET_COLUMN.format(name))
+        table = pa.RecordBatch.from_arrays(arrays, names=names)
+        for start in range(0, n, _ROWS):
+            yield table.slice(start, _ROWS)
+
+
+def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of RECORD_COLUMNS from a column `part` of pickled parts. Raises BadBatch, SecretMissing."""
+    builder = RowBuilder(needs)
+    for table in tables:
+        for packed in table.column("part").to_pylist():
+            yield from builder.build(pickle.loads(packed))  # noqa: S301  from our own driver
+
+
+def _read_texts(wanted: bool, column: pa.Array, what: str) -> tuple[pa.Array, dict[int, str]]:
+    """The column as text, all null where nobody looks at it; and what is wrong in which row."""
+    if not wanted:
+        return pa.nulls(len(column), pa.string()), {}
+    try:
+        return column.cast(pa.string()), {}
+    except pa.ArrowInvalid:
+        texts: list[str | None] = []
+        problems = {}
+        for row, data in enumerate(column.to_pylist()):
+            try:
+                texts.append(None if data is None else data.decode())
+            except UnicodeDecodeError as error:
+                texts.append(None)
+                problems[row] = f"{what} is no text in UTF-8 (byte {error.start})"
+        return pa.array(texts, pa.string()), problems
+
+
+def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = decode_zigzag(data, at)
+    return (None, at) if size < 0 else (data[at : at + size], at + size)
+
+
+def _list_headers(data: bytes) -> list[tuple[str, bytes | None]]:
+    count, at = decode_zigzag(data, 0)
+    found: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_sized(data, at)
+        content, at = _read_sized(data, at)
+        found.append(((name or b"").decode(errors="replace"), content))
+    return found
+
+
+# -- what changes in a record --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOrder:
+    """What the columns `_change_N` are for, in their order, and what is taken away."""
+
+    changes: tuple[ChangedPart, ...]
+    drops: tuple[ChangedPart, ...]
+
+    @classmethod
+    def of(cls, transform: RecordTransform) -> ChangeOrder:
+        """In the order of `transform.changes`."""
+        return cls(
+            tuple(parse_changed_part(path) for path, _ in transform.changes),
+            tuple(parse_changed_part(path) for path in transform.drops),
+        )
+
+    @property
+    def has_members(self) -> bool:
+        """Whether members of JSON values are set or dropped."""
+        return any(part.part == "value" and part.names for part in (*self.changes, *self.drops))
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether headers are set or dropped."""
+        return any(part.part == "headers" for part in (*self.changes, *self.drops))
+
+    def change_value(self, value: bytes | None, changes: Sequence[Any]) -> bytes | None:
+        """A value as it should stand at the target; a null one has no members to change. Raises ValueError."""
+        for part, text in zip(self.changes, changes, strict=True):
+            if part == ("value", ()):
+                value = text
+        if value is None or not self.has_members:
+            return value
+        members: list[tuple[tuple[str, ...], str | None]] = [
+            (part.names, text.decode())
+            for part, text in zip(self.changes, changes, strict=True)
+            if part.part == "value" and part.names
+        ]
+        members += [(part.names, None) for part in self.drops if part.part == "value"]
+        return change_members(value.decode(), MemberChanges.build(members)).encode()
+
+    def change_headers(self, headers: bytes, changes: Sequence[Any]) -> bytes:
+        """Encoded headers with those that are set at the end, and without those of their names."""
+        if not self.has_headers:
+            return headers
+        named = {
+            part.names[0]: text for part, text in zip(self.changes, changes, strict=True) if part.part == "headers"
+        }
+        gone = {*named, *(part.names[0] for part in self.drops if part.part == "headers")}
+        kept = [raw for name, raw in _list_raw_headers(headers) if name not in gone]
+        added = [_with_size(name.encode()) + _with_size(text) for name, text in named.items()]
+        return encode_zigzag(len(kept) + len(added)) + b"".join((*kept, *added))
+
+    def change_columns(self, records: RecordArrays, changes: Sequence[pa.Array]) -> RecordArrays:
+        """All records as they should stand at the target. Raises ValueError where one cannot be changed."""
+        value, headers = records.value, records.headers
+        whole = [column for part, column in zip(self.changes, changes, strict=True) if part == ("value", ())]
+        if self.has_members:
+            rows = zip(value.to_pylist(), *(column.to_pylist() for column in changes), strict=True)
+            value = pa.array([self.change_value(each, texts) for each, *texts in rows], _Binary)
+        elif whole:
+            value = whole[0]
+        if self.has_headers:
+            columns = [headers, *changes]
+            if all(len(column.unique()) == 1 for column in columns):  # the same for all, as a constant is
+                one, *texts = (column[0].as_py() for column in columns)
+                headers = pa.repeat(pa.scalar(self.change_headers(one, texts), _Binary), len(headers))
+            else:
+                rows = zip(*(column.to_pylist() for column in columns), strict=True)
+                headers = pa.array([self.change_headers(each, texts) for each, *texts in rows], _Binary)
+        return records.replace(value, headers)
+
+
+def _with_size(content: bytes | None) -> bytes:
+    return b"\x01" if content is None else encode_zigzag(len(content)) + content
+
+
+def _list_raw_headers(data: bytes) -> list[tuple[str, bytes]]:
+    """Name and the header as it is encoded."""
+    count, at = decode_zigzag(data, 0)
+    found: list[tuple[str, bytes]] = []
+    for _ in range(count):
+        began = at
+        name, at = _read_sized(data, at)
+        _, at = _read_sized(data, at)
+        found.append(((name or b"").decode(errors="replace"), data[began:at]))
+    return found
+
+
+# -- rows to batches -----------------------------------------------------------------------------------------------
+
+
+class ChangedRecords(NamedTuple):
+    """Records of a part that follow one another: those that travel, as they should stand at the target, and with why
+    (empty: left out on order) those that no expression could be applied to, as they came."""
+
+    part: SourcePart
+    kept: RecordArrays
+    rejected: RecordArrays
+    reasons: list[str]
+
+
+@dataclass(slots=True)
+class DecisionReader:
+    """Brings rows of DECIDED_COLUMNS and `_change_N` together with the records that they are of."""
+
+    order: ChangeOrder
+    _part: SourcePart | None = None
+    _records: RecordArrays | None = None
+    _at: int = 0
+
+    def read(self, table: pa.RecordBatch) -> Iterator[ChangedRecords]:
+        """Raises SparkError where rows are not those of the records, as no plan of ours makes them."""
+        numbers = table.column("_part").to_numpy()
+        begins = table.column("_source").is_valid().to_numpy(zero_copy_only=False)
+        turns = np.flatnonzero(begins[1:] | (np.diff(numbers) != 0)) + 1
+        for first, end in pairwise([0, *turns.tolist(), table.num_rows]):
+            if end > first:
+                yield self._read_rows(table.slice(first, end - first))
+
+    def _read_rows(self, rows: pa.RecordBatch) -> ChangedRecords:
+        packed = rows.column("_source")[0].as_py()
+        if packed is not None:
+            self._part = pickle.loads(packed)  # noqa: S301  from the task before
+            self._records, self._at = self._part.open(), 0
+        if self._part is None or self._records is None:
+            raise SparkError("rows of a part came without the part")
+        records = self._records.slice(self._at, self._at + rows.num_rows)
+        self._at += rows.num_rows
+        if not np.array_equal(records.offset, rows.column("offset").to_numpy()):
+            where = f"{self._part.topic}-{self._part.partition}"
+            raise SparkError(f"rows of {where} came in another order than its records")
+        return self._decide(self._part, records, rows)
+
+    def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
+        keep, problem, left_out = (rows.column(name) for name in ("_keep", "_problem", "_left_out"))
+        changes = [rows.column(f"_change_{number}") for number in range(len(self.order.changes))]
+        nobody = records.slice(0, 0)
+        if problem.null_count == len(problem) and not keep.null_count and left_out.true_count == 0:
+            try:
+                kept = self.order.change_columns(records.filter(keep), [column.filter(keep) for column in changes])
+            except ValueError:
+                pass  # some record cannot be changed: each is looked at
+            else:
+                return ChangedRecords(part, kept, nobody, [])
+        return self._decide_each(part, records, rows, changes)
+
+    def _decide_each(
+        self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch, changes: Sequence[pa.Array]
+    ) -> ChangedRecords:
+        columns = [rows.column(name).to_pylist() for name in ("_keep", "_problem", "_left_out")]
+        texts = list(zip(*(column.to_pylist() for column in changes), strict=True)) or [()] * rows.num_rows
+        values, headers = records.value.to_pylist(), records.headers.to_pylist()
+        kept: list[int] = []
+        rejected: list[int] = []
+        reasons: list[str] = []
+        for row, (keep, problem, left_out) in enumerate(zip(*columns, strict=True)):
+            why = "" if left_out else problem
+            if why is None and keep is None:
+                why = "`where` gives null for it"
+            if why is None and keep:
+                try:
+                    values[row] = self.order.change_value(values[row], texts[row])
+                    headers[row] = self.order.change_headers(headers[row], texts[row])
+                    kept.append(row)
+                except ValueError as error:
+                    why = f"the value cannot be changed: {error}"
+            if why is not None:
+                rejected.append(row)
+                reasons.append(why)
+        changed = records.replace(pa.array(values, _Binary), pa.array(headers, _Binary))
+        return ChangedRecords(part, changed.take(kept), records.take(rejected), reasons)
+
+
+def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of TRANSFORMED_COLUMNS: batches (without a reason), and records that no expression could be applied to."""
+    reader = DecisionReader(order)
+    for table in tables:
+        rows = [row for found in reader.read(table) for row in _pack(found)]
+        if rows:
+            yield _build_packed(rows)
+
+
+def _pack(found: ChangedRecords) -> Iterator[tuple[Any, ...]]:
+    """In the order of their offsets; a batch ends in front of a record that is rejected."""
+    part, kept, rejected = found.part, found.kept, found.rejected
+    records = lay_out_records(kept)
+    weights = np.cumsum(records.sizes + _FRONT_BYTES) // max(part.batch_bytes, 1)
+    cuts = np.searchsorted(kept.offset, rejected.offset)
+    turns = np.flatnonzero((np.diff(kept.codec) != 0) | (np.diff(weights) != 0)) + 1
+    edges = np.unique(np.concatenate(([0], turns, cuts, [len(kept)])).astype(np.int64)).tolist()
+    raw = lay_out_records(rejected).list_records()
+    at = 0
+    for first, end in pairwise([*edges, len(kept)]):
+        while at < len(raw) and cuts[at] <= first:
+            yield part.number, raw[at].offset, raw[at].timestamp, raw[at].rest, None, found.reasons[at]
+            at += 1
+        if end > first:
+            last = int(kept.offset[end - 1])
+            batch = records.select(first, end).build_raw_batch(int(kept.codec[first]), last + 1, -1)
+            yield _build_packed_row(part.number, batch)
+
+
+def _build_packed_row(number: int, batch: RawBatch) -> tuple[Any, ...]:
+    spans = [each for span in batch.spans for each in span]
+    return number, batch.end, -1, bytes(batch.data), spans, None
+
+
+def _build_packed(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    types = [pa.int32(), pa.int64(), pa.int64(), _Binary, pa.list_(pa.int64()), pa.string()]
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=["part", "offset", "timestamp", "data", "spans", "reason"])

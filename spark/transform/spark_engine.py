@@ -1,0 +1,197 @@
+"""Expressions of flows evaluated by Spark: one job a micro-batch, all partitions in it.
+
+A record that makes an expression fail (a cast, a division by zero) fails its whole job. It is found by halving the
+micro-batch, and rejected like one whose condition gives null; the others are copied.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
+from replicator.batch.records import RawRecord, decode_record_fields, decode_records
+from replicator.batch.repack import RejectedRecord
+from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
+from spark.transform.compiled_transform import CompiledTransform, compile_transform
+from spark.transform.expression_rules import WrongExpression
+from spark.transform.record_rows import SourcePart
+from topology.record_transform import RecordTransform
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]")
+_SECRET_MISSING: Final = re.compile(r"SecretMissing: (.+)")
+_CONDITIONS: Final = """
+    ARITHMETIC_OVERFLOW BINARY_ARITHMETIC_OVERFLOW CANNOT_PARSE_TIMESTAMP CANNOT_PARSE_DECIMAL
+    CAST_INVALID_INPUT CAST_OVERFLOW CONVERSION_INVALID_INPUT DATETIME_OVERFLOW DIVIDE_BY_ZERO
+    INTERVAL_ARITHMETIC_OVERFLOW INVALID_ARRAY_INDEX INVALID_ARRAY_INDEX_IN_ELEMENT_AT INVALID_BITMAP_POSITION
+    INVALID_INDEX_OF_ZERO INVALID_PARAMETER_VALUE INVALID_FRACTION_OF_SECOND INVALID_JSON_RECORD_TYPE
+    INVALID_UTF8_STRING INVALID_URL MALFORMED_CHARACTER_CODING MAP_KEY_DOES_NOT_EXIST NUMERIC_VALUE_OUT_OF_RANGE
+    NULL_MAP_KEY DUPLICATED_MAP_KEY REMAINDER_BY_ZERO UNSUPPORTED_TIME_TYPE ILLEGAL_CHARACTER_CODING
+    CANNOT_PARSE_JSON_FIELD CANNOT_DECODE_URL COLLECTION_SIZE_LIMIT_EXCEEDED INVALID_DATETIME_PATTERN
+    INVALID_REGEXP_REPLACE STRING_TOO_LONG
+"""
+# What an expression may run into with the values of one record (Spark's error conditions). Everything else is trouble
+# of the cluster, and the same record may be fine the next time.
+_OF_A_RECORD: Final = frozenset(_CONDITIONS.split())
+
+
+class _RecordFailed(Exception):
+    """Some record of the job makes an expression fail; condition: what Spark calls that."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The records of a request from source offset `first` up to, not including, `end`."""
+
+    request: TransformRequest
+    first: int
+    end: int
+
+    def halve(self) -> list[_Piece]:
+        middle = (self.first + self.end) // 2
+        return [_Piece(self.request, self.first, middle), _Piece(self.request, middle, self.end)]
+
+    @property
+    def is_one(self) -> bool:
+        return self.end - self.first <= 1
+
+
+@dataclass(slots=True)
+class SparkTransformEngine:
+    """A `replicator.transport.transform_thread.TransformEngine` of one session. tasks: of a job, at most."""
+
+    session: SparkSession
+    tasks: int = 2
+    _compiled: dict[RecordTransform, CompiledTransform] = field(default_factory=dict)
+
+    def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        """One result a request, in their order. Raises TransformFailed."""
+        try:
+            compiled = self._compiled.get(transform) or compile_transform(self.session, transform)
+        except WrongExpression as error:
+            raise TransformFailed(
+                f"{error}. Change it, and `topology apply`; `topology lint --spark` tells such", is_lasting=True
+            ) from None
+        self._compiled[transform] = compiled
+        pieces = [_Piece(request, request.part.start, request.part.end) for request in requests]
+        return self._transform(compiled, pieces)
+
+    def _transform(self, compiled: CompiledTransform, pieces: list[_Piece]) -> list[TransformedPart]:
+        try:
+            return self._run(compiled, pieces)
+        except _RecordFailed as failed:
+            if len(pieces) > 1:
+                middle = len(pieces) // 2
+                return self._transform(compiled, pieces[:middle]) + self._transform(compiled, pieces[middle:])
+            [piece] = pieces
+            if piece.is_one:
+                return [TransformedPart([], [_reject(piece, failed.condition)])]
+            halves = [self._transform(compiled, [half])[0] for half in piece.halve()]
+            return [TransformedPart(halves[0].batches + halves[1].batches, halves[0].rejected + halves[1].rejected)]
+
+    def _run(self, compiled: CompiledTransform, pieces: list[_Piece]) -> list[TransformedPart]:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            frame = self.session.createDataFrame(_build_table(pieces, self.tasks))
+            rows = compiled.apply(frame).toArrow()
+        except (PySparkException, Py4JError) as error:
+            raise _judge(error) from None
+        return _read_results(pieces, rows)
+
+
+def _judge(error: Exception) -> Exception:
+    """What a failed job means. Spark's text may hold values of records, so that only its condition is told."""
+    condition = find_record_condition(error)
+    if condition is not None:
+        return _RecordFailed(condition)
+    if missing := _SECRET_MISSING.search(str(error)):  # it names the reference, never what stands there
+        return TransformFailed(f"on a machine where Spark runs: {missing[1]}", is_lasting=True)
+    found = _CONDITION.findall(str(error))
+    return TransformFailed(
+        f"Spark did not evaluate the flow's expressions ({', '.join(dict.fromkeys(found)) or type(error).__name__}); "
+        "its log says more, and it is tried again"
+    )
+
+
+def find_record_condition(error: Exception) -> str | None:
+    """What Spark calls the trouble that an expression had with the values of one record; None for other troubles."""
+    found: list[str] = _CONDITION.findall(str(error))
+    return next((condition for condition in found if condition.partition(".")[0] in _OF_A_RECORD), None)
+
+
+def _build_table(pieces: Sequence[_Piece], tasks: int) -> pa.Table:
+    """One record batch a task, each with about as many bytes."""
+    share = sum(piece.request.part.size for piece in pieces) / tasks
+    groups: list[list[tuple[int, _Piece]]] = [[]]
+    size = 0
+    for number, piece in enumerate(pieces):
+        if groups[-1] and size >= share * len(groups) and len(groups) < tasks:
+            groups.append([])
+        groups[-1].append((number, piece))
+        size += piece.request.part.size
+    return pa.Table.from_batches([_build_rows(group) for group in groups])
+
+
+def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
+    parts = [
+        SourcePart(
+            number,
+            piece.request.key.topic,
+            piece.request.key.partition,
+            piece.first,
+            piece.end,
+            piece.request.part.read(),
+            tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
+            piece.request.batch_bytes,
+        )
+        for number, piece in group
+    ]
+    return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
+
+
+def _read_results(pieces: Sequence[_Piece], rows: pa.Table) -> list[TransformedPart]:
+    results = [TransformedPart([], []) for _ in pieces]
+    for row in rows.to_pylist():
+        result, piece = results[row["part"]], pieces[row["part"]]
+        if row["reason"] is None:
+            result.batches.append(_read_batch(row))
+        else:
+            offset = row["offset"]
+            reason = row["reason"] or piece.request.leave_out[offset]
+            result.rejected.append(_build_rejected(RawRecord(offset, row["timestamp"], row["data"]), reason))
+    return results
+
+
+def _read_batch(row: dict[str, Any]) -> RawBatch:
+    data = memoryview(row["data"])
+    numbers = row["spans"]
+    spans = tuple(zip(numbers[::2], numbers[1::2], strict=True))
+    batch = decode_batch(data, 0, len(data))
+    return batch._replace(base=spans[0][0], end=row["offset"], spans=spans)
+
+
+def _build_rejected(record: RawRecord, reason: str) -> RejectedRecord:
+    key, value, headers = decode_record_fields(record.rest)
+    return RejectedRecord(record.offset, record.timestamp, key, value, headers, reason)
+
+
+def _reject(piece: _Piece, condition: str) -> RejectedRecord:
+    for batch in decode_batches(memoryview(piece.request.part.read())):
+        for record in decode_records(batch) if batch.base <= piece.first < batch.end else ():
+            if record.offset == piece.first:
+                return _build_rejected(record, f"an expression fails for it: Spark says {condition}")
+    raise AssertionError(f"no record at offset {piece.first}, and yet an expression failed for one there")

@@ -1,0 +1,54 @@
+"""The Spark session that evaluates the expressions of a worker's flows (`topology worker --transforms`).
+
+The worker is the driver. Executors are given batches and give batches back: they need no right on any cluster, and may
+die at any time. What a driver that dies had begun, its successor ends from the ledger like any worker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from spark.errors import WrongUse
+from spark.session import create_spark_session, end_session, is_local_master, read_spark_master
+from spark.transform.compiled_transform import compile_transform
+from spark.transform.spark_engine import SparkTransformEngine
+from topology.plan import Plan
+
+_SETTINGS: Final = {
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # it works all the time, so that compiling it well pays
+    "spark.executor.memory": "1g",
+    "spark.executor.cores": "1",
+    "spark.sql.adaptive.enabled": "false",  # nothing is shuffled
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.log.level": "OFF",  # what a failed expression says names values of records
+    "spark.rpc.message.maxSize": "512",  # MiB; a micro-batch travels with its tasks
+}
+_MUST: Final = {"spark.python.worker.reuse": "true"}  # a Python process for each task would cost more than the task
+
+
+@contextmanager
+def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Iterator[SparkTransformEngine]:
+    """For a worker into one cluster. supervised: the flows may come later, with a plan that is applied then.
+
+    Raises WrongUse where no flow has `transform`, WrongExpression, SparkError.
+    """
+    flows = [flow for flow in plan.flows if flow.target == target and flow.transform is not None]
+    if not flows and not supervised:
+        raise WrongUse(
+            f"no flow of {plan.topology} into {target} has `transform`; `topology worker` without --transforms serves "
+            "the others"
+        )
+    session = create_spark_session(f"watershed-transform-{plan.topology}-{target}", conf=_SETTINGS, must=_MUST)
+    try:
+        for flow in flows:
+            assert flow.transform is not None
+            compile_transform(session, flow.transform)
+        local = is_local_master(read_spark_master())
+        parallel = len(os.sched_getaffinity(0)) if local else session.sparkContext.defaultParallelism
+        yield SparkTransformEngine(session, max(parallel, 1 if local else 2))
+    finally:
+        end_session(session)

@@ -1,0 +1,246 @@
+"""A proof's view of a source whose records are changed on their way: what should stand at the target.
+
+The records are read by the proof's own reader, and the flow's expressions are applied to them in a plan of Spark of
+their own. A record that no expression can be applied to counts as it is: such a record is in quarantine, or nothing
+behind it is copied.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from clusters.errors import ClusterError
+from replicator.batch.record_columns import Numbers
+from replicator.errors import BadBatch
+from spark.errors import NotReadable, SparkError
+from spark.fingerprint import (
+    ChunkSum,
+    RecordFingerprints,
+    RecordSlices,
+    fingerprint_slices,
+    join_fingerprints,
+    sum_fingerprints,
+)
+from spark.reading.fetch_answers import OffsetsExpired
+from spark.reading.offset_range import OffsetRange
+from spark.reading.range_address import build_partition_address
+from spark.reading.range_reader import read_record_batches
+from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
+from spark.reading.range_sums import RangeSum
+from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform
+from spark.transform.record_arrays import RecordArrays
+from spark.transform.record_rows import ChangedRecords, ChangeOrder, DecisionReader, RowBuilder, RowNeeds, SourcePart
+from spark.transform.spark_engine import find_record_condition
+from topology.plan import Plan, PlanCluster
+from topology.record_transform import RecordTransform
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TASK_COLUMNS: Final = "task binary"
+_ANSWER_COLUMNS: Final = "answer binary"
+_SPARE: Final = b"\0" * 8  # fingerprint_slices reads beyond the last record
+_PART_BYTES: Final = 4 << 20  # of batches as stored that are opened together
+_OUTCOME: Final = -1  # offset of a row that says how reading a range ended
+
+_Task = tuple[PlanCluster, tuple[RangeRequest, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _RangeAnswer:
+    """What one range came to. blocks: fingerprints where they were asked for, else only their sums."""
+
+    request_id: int
+    state: str = "read"
+    detail: str = ""
+    log_start: int = -1
+    sums: ChunkSum = field(default_factory=ChunkSum)
+    blocks: tuple[RecordFingerprints, ...] = ()
+
+
+def sum_transformed_ranges(
+    session: SparkSession, plan: Plan, requests: Sequence[RangeRequest], tasks: int
+) -> list[RangeSum]:
+    """Sums of the records that should stand at the target. Raises SparkError."""
+    return [
+        RangeSum(each.request_id, each.state, each.detail, each.log_start, each.sums, 0)
+        for each in _read(session, plan, requests, tasks, keep=False)
+    ]
+
+
+def read_transformed_range(session: SparkSession, plan: Plan, request: RangeRequest) -> RecordFingerprints:
+    """The fingerprints of the records that should stand at the target, each at its source offset.
+
+    Raises OffsetsExpired, NotReadable, SparkError.
+    """
+    [answer] = _read(session, plan, [request], 1, keep=True)
+    if answer.state == "expired":
+        raise OffsetsExpired(answer.log_start)
+    if answer.state != "read":
+        raise NotReadable(answer.detail)
+    return join_fingerprints(list(answer.blocks))
+
+
+def _read(
+    session: SparkSession, plan: Plan, requests: Sequence[RangeRequest], tasks: int, *, keep: bool
+) -> list[_RangeAnswer]:
+    """One answer a request. All requests of a flow share a job; where a record makes an expression fail, the job is
+    halved until that record is alone."""
+    found: list[_RangeAnswer] = []
+    by_transform: dict[RecordTransform, list[RangeRequest]] = {}
+    for request in requests:
+        assert request.transform is not None
+        by_transform.setdefault(request.transform, []).append(request)
+    for transform, some in by_transform.items():
+        compile_transform(session, transform)
+        found += _read_or_halve(session, plan, transform, some, tasks, keep)
+    return found
+
+
+def _read_or_halve(
+    session: SparkSession,
+    plan: Plan,
+    transform: RecordTransform,
+    requests: Sequence[RangeRequest],
+    tasks: int,
+    keep: bool,
+) -> list[_RangeAnswer]:
+    from pyspark.errors import PySparkException
+
+    try:
+        return _run(session, plan, transform, requests, tasks, keep)
+    except PySparkException as error:
+        if find_record_condition(error) is None:
+            raise
+    if len(requests) > 1:
+        middle = len(requests) // 2
+        first = _read_or_halve(session, plan, transform, requests[:middle], tasks, keep)
+        return first + _read_or_halve(session, plan, transform, requests[middle:], tasks, keep)
+    [request] = requests
+    if request.end - request.start <= 1:
+        plain = replace(transform, where=None, changes=(), drops=())
+        return _run(session, plan, plain, requests, 1, keep)
+    middle = (request.start + request.end) // 2
+    halves = [replace(request, end=middle), replace(request, start=middle)]
+    both = [_read_or_halve(session, plan, transform, [half], tasks, keep)[0] for half in halves]
+    return [_join(both[0], both[1])]
+
+
+def _join(one: _RangeAnswer, two: _RangeAnswer) -> _RangeAnswer:
+    if one.state != "read" or two.state != "read":
+        return one if one.state != "read" else two
+    return replace(one, sums=one.sums + two.sums, blocks=one.blocks + two.blocks)
+
+
+def _run(
+    session: SparkSession,
+    plan: Plan,
+    transform: RecordTransform,
+    requests: Sequence[RangeRequest],
+    tasks: int,
+    keep: bool,
+) -> list[_RangeAnswer]:
+    groups: list[_Task] = [
+        (plan.cluster(group[0].cluster), tuple(group)) for group in group_into_tasks(requests, tasks)
+    ]
+    rows = pa.Table.from_batches([pa.RecordBatch.from_pylist([{"task": pickle.dumps(group)}]) for group in groups])
+    needs, order = RowNeeds.of(transform), ChangeOrder.of(transform)
+    records = session.createDataFrame(rows).mapInArrow(partial(_open_ranges, needs), build_record_columns(transform))
+    answers = change_records(records, transform).mapInArrow(
+        partial(_fingerprint_rows, order, {each.id: each for each in requests}, keep), _ANSWER_COLUMNS
+    )
+    found: dict[int, _RangeAnswer] = {}
+    for row in answers.toArrow().column("answer").to_pylist():
+        answer: _RangeAnswer = pickle.loads(row)  # noqa: S301  from our own tasks
+        before = found.get(answer.request_id)
+        found[answer.request_id] = answer if before is None else _join(before, answer)
+    if found.keys() != {request.id for request in requests}:
+        raise SparkError(f"Spark answered {len(found)} of {len(requests)} ranges of the source; run the proof again")
+    return list(found.values())
+
+
+# -- what tasks do -------------------------------------------------------------------------------------------------
+
+
+def _open_ranges(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    builder = RowBuilder(needs)
+    for table in tables:
+        for packed in table.column("task").to_pylist():
+            cluster, requests = pickle.loads(packed)  # noqa: S301  from our own driver
+            for run in split_into_streams(requests):
+                for request in run:
+                    yield from _open_range(builder, cluster, request)
+
+
+def _open_range(builder: RowBuilder, cluster: PlanCluster, request: RangeRequest) -> Iterator[pa.RecordBatch]:
+    """Its records, and behind them a row that says how reading it ended."""
+    outcome = _RangeAnswer(request.id)
+    waiting: list[bytes] = []
+    try:
+        address = build_partition_address(cluster, request)
+        for batch in read_record_batches(address, OffsetRange(request.start, request.end)):
+            waiting.append(bytes(batch.raw))
+            if sum(map(len, waiting)) >= _PART_BYTES:
+                yield from builder.build(_build_part(request, waiting))
+                waiting = []
+        yield from builder.build(_build_part(request, waiting))
+    except OffsetsExpired as expired:
+        outcome = replace(outcome, state="expired", detail=str(expired), log_start=expired.log_start)
+    except (ClusterError, NotReadable, BadBatch) as error:
+        outcome = replace(outcome, state="failed", detail=str(error))
+    yield from builder.build_note(request.id, _OUTCOME, pickle.dumps(outcome).hex())
+
+
+def _build_part(request: RangeRequest, batches: Sequence[bytes]) -> SourcePart:
+    whole = b"".join(batches)
+    return SourcePart(request.id, request.topic, request.partition, request.start, request.end, whole)
+
+
+def _fingerprint_rows(
+    order: ChangeOrder, requests: Mapping[int, RangeRequest], keep: bool, tables: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    reader = DecisionReader(order)
+    for table in tables:
+        answers: list[_RangeAnswer] = []
+        notes = np.flatnonzero(table.column("offset").to_numpy() == _OUTCOME).tolist()
+        for first, end in pairwise([-1, *notes, table.num_rows]):  # between two notes are records
+            for found in reader.read(table.slice(first + 1, end - first - 1)):
+                answers.append(_fingerprint(found, requests[found.part.number], keep))
+            if end < table.num_rows:
+                note = table.column("_problem")[end].as_py()
+                answers.append(pickle.loads(bytes.fromhex(note)))  # noqa: S301  from the task before
+        if answers:
+            yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(each) for each in answers]})
+
+
+def _fingerprint(found: ChangedRecords, request: RangeRequest, keep: bool) -> _RangeAnswer:
+    """What should stand at the target, with what was rejected, as it came, in its place."""
+    sides = [_build_slices(each) for each in (found.kept, found.rejected) if len(each)]
+    prints = join_fingerprints([fingerprint_slices(each, timestamps=request.timestamps) for each in sides])
+    if len(found.rejected):
+        prints = prints.take(np.argsort(prints.offset, kind="stable"))
+    prints = prints.without(request.left_out)
+    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=(prints,) if keep else ())
+
+
+def _build_slices(records: RecordArrays) -> RecordSlices:
+    places: list[Numbers] = []
+    pieces: list[bytes] = []
+    base = 0
+    for column in (records.key, records.value, records.headers):
+        buffers, n = column.buffers(), len(column)
+        ends = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        places += [base + ends[:-1], np.where(present, np.diff(ends), -1)]
+        pieces.append(bytes(buffers[2] or b""))
+        base += len(pieces[-1])
+    data = np.frombuffer(b"".join((*pieces, _SPARE)), dtype=np.uint8)
+    return RecordSlices(data, records.offset, records.timestamp, *places)

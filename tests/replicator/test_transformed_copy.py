@@ -1,0 +1,268 @@
+"""A partition whose records are changed on their way: what the ledger may say of it, and when it stops."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
+from replicator.batch.repack import RejectedRecord
+from replicator.batch.untransformed_selection import PART_BYTES, UntransformedPart, select_untransformed
+from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
+from replicator.copy.transactions.transformed_copy import TransformedCopy
+from replicator.errors import BadBatch
+from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
+from replicator.partition_key import PartitionKey
+from replicator.partition_states import Halt
+from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest, TransformThread
+from topology.record_transform import RecordTransform
+
+KEY = PartitionKey("f", "orders", "orders", 0)
+TRANSFORM = RecordTransform(where="true")
+
+
+def build_batch(first: int, count: int, *, size: int = 4) -> RawBatch:
+    rest = encode_key_and_value(b"k", b"v" * size)
+    return build_raw_batch([RawRecord(first + n, 1000, rest) for n in range(count)], 0, first + count)
+
+
+def build_answer(*batches: RawBatch) -> memoryview:
+    return memoryview(b"".join(bytes(batch.data) for batch in batches))
+
+
+def build_copy(position: int = 0) -> TransformedCopy:
+    known = TransactionPosition(KEY, uuid.UUID(int=1), uuid.UUID(int=2), OffsetRun(position, 0), position)
+    return TransformedCopy(
+        key=KEY,
+        source_id=uuid.UUID(int=1),
+        target_id=uuid.UUID(int=2),
+        source=SourceCursor(position),
+        progress=TargetProgress(0),
+        refusals=Refusals(),
+        track=PositionTracker(PositionAndRuns(known, {})),
+        path_of=lambda _batch: ("here",),
+    )
+
+
+def fetch(copy: TransformedCopy, *batches: RawBatch) -> None:
+    found = select_untransformed(
+        build_answer(*batches), copy.source.position, (), lambda _batch: False, lambda _batch: None
+    )
+    copy.hold(found.parts, found.last_batch, found.refused)
+
+
+def commit(copy: TransformedCopy) -> int:
+    """Write what is ready in one transaction; the source position that the ledger gets."""
+    target = copy.progress.acked
+    while (batch := copy.take(("here",))) is not None:
+        assert copy.landed(target, 0)
+        target += batch.records
+    entries = copy.entries()
+    copy.committed()
+    position: int = entries[-1][1]["position"]  # type: ignore[index]
+    return position
+
+
+def test_the_ledger_never_says_more_than_what_is_transformed() -> None:
+    copy = build_copy()
+    fetch(copy, build_batch(0, 10), build_batch(10, 10))
+    assert copy.source.position == 20
+    assert not copy.lagging
+    assert copy.take(("here",)) is None
+    [part] = copy.list_waiting(1 << 20)
+    assert (part.start, part.end) == (0, 20)
+    assert copy.take_transformed([build_batch(3, 2)], None, 20)
+    fetch(copy, build_batch(20, 5))
+    assert commit(copy) == 20
+    assert copy.lagging is False
+    assert copy.take_transformed([], None, 25)
+    assert copy.lagging
+    assert commit(copy) == 25
+
+
+def test_what_holds_no_record_needs_nobody() -> None:
+    copy = build_copy()
+    found = select_untransformed(build_answer(build_batch(0, 5)), 0, (), lambda _batch: True, lambda _batch: None)
+    copy.hold(found.parts, found.last_batch, found.refused)
+    assert copy.list_waiting(1 << 20) == []
+    assert copy.lagging
+    assert commit(copy) == 5
+
+
+def test_parts_are_cut_by_bytes_and_by_the_way_that_records_came() -> None:
+    batches = [build_batch(n * 10, 10, size=PART_BYTES // 30) for n in range(9)]
+    found = select_untransformed(build_answer(*batches), 0, (), lambda _b: False, lambda batch: batch.base >= 80)
+    assert [part.end for part in found.parts][-2:] == [80, 90]
+    assert [part.start for part in found.parts] == [0, *(part.end for part in found.parts[:-1])]
+    assert all(part.size <= PART_BYTES for part in found.parts)
+
+
+def test_records_below_the_position_do_not_count_although_their_batch_is_there() -> None:
+    found = select_untransformed(build_answer(build_batch(0, 10)), 4, (), lambda _b: False, lambda _b: None)
+    [part] = found.parts
+    assert (part.start, part.end) == (4, 10)
+    assert len(decode_records(next(decode_batches(memoryview(part.read()))))) == 10
+
+
+def test_a_damaged_batch_is_not_handed_on_and_what_stands_before_it_is_copied() -> None:
+    broken = bytearray(build_batch(10, 10).data)
+    broken[-1] ^= 1
+    answer = memoryview(bytes(build_batch(0, 10).data) + bytes(broken))
+    found = select_untransformed(answer, 0, (), lambda _b: False, lambda _b: None)
+    assert [part.end for part in found.parts] == [10]
+    assert isinstance(found.refused, BadBatch)
+    copy = build_copy()
+    copy.hold(found.parts, found.last_batch, found.refused)
+    assert copy.trouble is None
+    copy.take_transformed([build_batch(0, 10)], None, 10)
+    assert copy.trouble is None
+    assert commit(copy) == 10
+    assert copy.trouble is not None
+
+
+class PlayedEngine:
+    """Drops odd offsets; rejects the offsets it is told."""
+
+    def __init__(self, rejects: Sequence[int] = (), fails: TransformFailed | None = None) -> None:
+        self.rejects, self.fails = rejects, fails
+
+    def transform(self, _transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        if self.fails is not None:
+            raise self.fails
+        return [self._transform(request.part) for request in requests]
+
+    def _transform(self, part: UntransformedPart) -> TransformedPart:
+        records = [
+            record
+            for batch in decode_batches(memoryview(part.read()))
+            for record in decode_records(batch)
+            if part.start <= record.offset < part.end
+        ]
+        rejected = [
+            RejectedRecord(record.offset, 0, None, None, (), "no JSON")
+            for record in records
+            if record.offset in self.rejects
+        ]
+        batches: list[RawBatch] = []
+        together: list[RawRecord] = []
+        for record in records:
+            if record.offset in self.rejects and together:
+                batches.append(build_raw_batch(together, 0, record.offset))
+                together = []
+            elif record.offset % 2 == 0 and record.offset not in self.rejects:
+                together.append(record)
+        if together:
+            batches.append(build_raw_batch(together, 0, part.end))
+        return TransformedPart(batches, rejected)
+
+
+class Active:
+    """What the thread uses of an active copy."""
+
+    def __init__(self, copy: TransformedCopy, quarantine: Any = None) -> None:
+        self.copy, self.quarantine, self.woken, self.hindrance = copy, quarantine, 0, ""
+        self.terms = type("Terms", (), {"refused": {}, "compression": None})()
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def room(self) -> None: ...
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def keep(self, _key: PartitionKey, rejected: Sequence[RejectedRecord]) -> None:
+        self.offsets += [record.source_offset for record in rejected]
+
+
+def serve(engine: PlayedEngine, active: Active) -> TransformThread:
+    thread = TransformThread(engine)
+    thread._thread = object()  # type: ignore[assignment]  # steps are called here
+    thread.add(active, TRANSFORM, 1 << 19)  # type: ignore[arg-type]
+    return thread
+
+
+def list_sources(copy: TransformedCopy) -> list[int]:
+    return [
+        waiting.batch.source_offset(index) for waiting in copy.queue.ready for index in range(waiting.batch.records)
+    ]
+
+
+def test_a_step_transforms_what_waits_and_wakes_the_sender() -> None:
+    copy = build_copy()
+    active = Active(copy)
+    thread = serve(PlayedEngine(), active)
+    assert not thread.step()
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert list_sources(copy) == [0, 2, 4, 6, 8]
+    assert active.woken == 1
+    assert commit(copy) == 10
+
+
+def test_without_quarantine_a_partition_copies_up_to_the_record_and_halts() -> None:
+    copy = build_copy()
+    thread = serve(PlayedEngine([6, 9]), Active(copy))
+    fetch(copy, build_batch(0, 10), build_batch(10, 10))
+    assert thread.step()
+    assert list_sources(copy) == [0, 2, 4]
+    assert copy.trouble is None
+    assert commit(copy) == 6
+    assert isinstance(copy.trouble, Halt)
+    assert copy.trouble.state == "untransformed"
+    assert "offset 6 (and 1 more near it): no JSON" in copy.trouble.error
+    assert not thread.step()
+
+
+def test_with_quarantine_the_record_is_kept_first_and_the_partition_goes_on() -> None:
+    copy, kept = build_copy(), Kept()
+    thread = serve(PlayedEngine([6, 9]), Active(copy, kept))
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert kept.offsets == [6, 9]
+    assert list_sources(copy) == [0, 2, 4, 8]
+    assert commit(copy) == 10
+
+
+def test_while_an_engine_fails_records_wait_and_the_partition_says_why() -> None:
+    copy, engine = build_copy(), PlayedEngine(fails=TransformFailed("the cluster is away"))
+    active = Active(copy)
+    thread = serve(engine, active)
+    thread._pause_s = 0.01
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert thread.step()
+    assert (copy.trouble, active.hindrance) == (None, "the cluster is away")
+    assert list_sources(copy) == []
+    assert not copy.lagging
+    engine.fails = None
+    assert thread.step()
+    assert (list_sources(copy), active.hindrance) == ([0, 2, 4, 6, 8], "")
+
+
+def test_what_only_a_person_can_change_halts_the_partition() -> None:
+    copy = build_copy()
+    thread = serve(PlayedEngine(fails=TransformFailed("no secret", is_lasting=True)), Active(copy))
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert isinstance(copy.trouble, Halt)
+    assert (copy.trouble.state, copy.trouble.error) == ("untransformed", "no secret")
+
+
+@pytest.mark.parametrize("ended", ["halted", "removed"])
+def test_what_comes_after_the_copy_has_ended_is_dropped(ended: str) -> None:
+    copy = build_copy()
+    fetch(copy, build_batch(0, 10))
+    if ended == "halted":
+        copy.halt("handed over")
+    else:
+        copy.waiting.clear()
+    assert not copy.take_transformed([build_batch(0, 10)], None, 10)
+    assert list_sources(copy) == []

@@ -1,0 +1,155 @@
+"""Records opened into rows and laid into batches again: numpy says what one record after the other says."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clusters.varints import encode_zigzag
+from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
+from replicator.batch.records import RawRecord, build_raw_batch, decode_records
+from spark.errors import SparkError
+from spark.transform import record_arrays
+from spark.transform.record_arrays import RecordArrays, lay_out_records
+from spark.transform.record_rows import (
+    ChangeOrder,
+    DecisionReader,
+    RowBuilder,
+    RowNeeds,
+    SourcePart,
+    open_parts,
+    pack_rows,
+)
+from tests.examples import choose_examples
+from topology.record_transform import RecordTransform, parse_changed_part
+
+Content = list[tuple[list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]], int]]
+BYTES = st.none() | st.binary(max_size=40)
+HEADERS = st.lists(st.tuples(st.sampled_from(["a", "b", "origin"]), BYTES), max_size=3)
+FIELDS = st.tuples(BYTES, BYTES, HEADERS, st.integers(-(1 << 30), 1 << 30))
+BATCHES = st.lists(
+    st.tuples(st.lists(FIELDS, min_size=1, max_size=60), st.sampled_from([0, 3, 4])), min_size=1, max_size=4
+)
+
+
+def sized(data: bytes | None) -> bytes:
+    return b"\x01" if data is None else encode_zigzag(len(data)) + data
+
+
+def encode(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    told = b"".join(sized(name.encode()) + sized(content) for name, content in headers)
+    return sized(key) + sized(value) + encode_zigzag(len(headers)) + told
+
+
+def build_batches(content: Content) -> list[RawBatch]:
+    """Batches one behind the other, as a broker stores them."""
+    found, offset = [], 100
+    for records, codec in content:
+        raw = [
+            RawRecord(offset + at, 1_700_000_000_000 + time, encode(key, value, headers))
+            for at, (key, value, headers, time) in enumerate(records)
+        ]
+        batch = build_raw_batch(raw, codec, offset + len(raw))
+        found.append(decode_batch(batch.data, 0, len(batch.data)))
+        offset += len(raw)
+    return found
+
+
+def list_arrays(arrays: RecordArrays) -> list[tuple[object, ...]]:
+    columns = (arrays.key.to_pylist(), arrays.value.to_pylist(), arrays.headers.to_pylist())
+    return list(zip(arrays.codec.tolist(), arrays.offset.tolist(), arrays.timestamp.tolist(), *columns, strict=True))
+
+
+@settings(max_examples=choose_examples(60, 1_000), deadline=None)
+@given(content=BATCHES)
+def test_both_ways_of_opening_say_the_same_and_lay_out_the_same_bytes(content: Content) -> None:
+    batches = build_batches(content)
+    at_once = record_arrays._open_at_once(batches)
+    one_by_one = record_arrays._open_one_by_one(batches)
+    assert at_once is not None
+    assert list_arrays(at_once) == list_arrays(one_by_one)
+    assert lay_out_records(at_once).list_records() == [record for batch in batches for record in decode_records(batch)]
+
+
+def decide(
+    part: SourcePart, keeps: Sequence[bool | None], order: ChangeOrder, texts: Sequence[bytes | None]
+) -> list[dict[str, object]]:
+    """What SQL would have said of each record, and what is packed from it, in Arrow batches of seven rows."""
+    told = pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
+    opened = pa.Table.from_batches(open_parts(NEEDS, [told]))
+    n = opened.num_rows
+    table = opened.select(["_part", "_source", "_left_out", "_problem", "offset"])
+    table = table.append_column("_keep", pa.array(keeps[:n], pa.bool_()))
+    for number in range(len(order.changes)):
+        table = table.append_column(f"_change_{number}", pa.array(list(texts[:n]), pa.binary()))
+    found = pa.Table.from_batches(pack_rows(order, table.combine_chunks().to_batches(max_chunksize=7)), PACKED)
+    rows: list[dict[str, object]] = found.to_pylist()
+    return rows
+
+
+NEEDS = RowNeeds(key=False, value=False, key_text=False, value_text=False, headers=False)
+PACKED = pa.schema(
+    [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
+     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
+)  # fmt: skip
+
+
+@settings(max_examples=choose_examples(60, 1_000), deadline=None)
+@given(content=BATCHES, data=st.data())
+def test_what_is_kept_is_packed_with_its_source_offsets_and_the_rest_is_told(
+    content: Content, data: st.DataObject
+) -> None:
+    batches = build_batches(content)
+    records = [record for batch in batches for record in decode_records(batch)]
+    keeps = data.draw(
+        st.lists(st.sampled_from([True, True, True, False, None]), min_size=len(records), max_size=len(records))
+    )
+    first = records[0].offset + data.draw(st.integers(0, 3))
+    part = SourcePart(5, "t", 0, first, batches[-1].end, b"".join(bytes(each.data) for each in batches), (), 200)
+    kept_of = {
+        record.offset: keep for record, keep in zip([r for r in records if r.offset >= first], keeps, strict=False)
+    }
+    order = ChangeOrder((parse_changed_part("headers.origin"),), ())
+    rows = decide(part, keeps, order, [b"prod"] * len(records))
+    packed: list[tuple[int, bytes]] = []
+    for row in rows:
+        assert row["part"] == 5
+        if row["reason"] is not None:
+            assert kept_of.pop(row["offset"]) is None  # type: ignore[arg-type]
+            assert row["reason"] == "`where` gives null for it"
+            continue
+        raw, numbers = row["data"], row["spans"]
+        assert isinstance(raw, bytes)
+        assert isinstance(numbers, list)
+        [batch] = decode_batches(memoryview(raw))
+        sources = [begin + at for begin, count in zip(numbers[::2], numbers[1::2], strict=True) for at in range(count)]
+        found = decode_records(batch._replace(base=0, end=1 << 40))
+        packed += [(source, record.rest) for source, record in zip(sources, found, strict=True)]
+    assert [source for source, _ in packed] == [offset for offset, keep in kept_of.items() if keep]
+    plain = {record.offset: record.rest for record in records}
+    for source, rest in packed:
+        assert rest.endswith(sized(b"origin") + sized(b"prod"))
+        assert rest.startswith(plain[source][:2])
+
+
+def test_rows_in_another_order_are_refused() -> None:
+    batches = build_batches([([(b"k", b"v", [], 0)] * 3, 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    [table] = RowBuilder(NEEDS).build(part)
+    swapped = table.set_column(table.schema.get_field_index("offset"), "offset", pa.array([101, 100, 102]))
+    with pytest.raises(SparkError, match="another order"):
+        list(DecisionReader(ChangeOrder((), ())).read(swapped.append_column("_keep", pa.array([True] * 3))))
+
+
+def test_texts_that_are_no_utf8_are_the_problem_of_their_record() -> None:
+    batches = build_batches([([(b"k", b"fine", [], 0), (b"k", b"\xff", [], 0), (b"k", None, [], 0)], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    needs = RowNeeds.of(RecordTransform(value_format="string", where="value is null"))
+    [table] = RowBuilder(needs).build(part)
+    assert table.column("_value_text").to_pylist() == ["fine", None, None]
+    assert table.column("_problem").to_pylist() == [None, "the value is no text in UTF-8 (byte 0)", None]

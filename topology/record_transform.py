@@ -1,0 +1,168 @@
+"""`transform` of a flow: which of its records travel, and what is changed in them (docs/transform.md).
+
+Nothing here knows Spark. What an expression means, and whether it may be used, is judged by `spark.transform`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from topology.secret_ref import SecretRef
+
+RecordFormat = Literal["bytes", "string", "json"]
+RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json")
+_SECRET = re.compile(r"\bsecret\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_VALUE, _HEADERS = "value", "headers"
+
+
+class ChangedPart(NamedTuple):
+    """What an entry of `set` or `drop` is about: the value as a whole (no names), a member of its JSON object (the
+    names that lead to it), or a header (its name)."""
+
+    part: Literal["value", "headers"]
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ".".join((self.part, *self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTransform:
+    """where: None keeps all records. changes: what is set, with the SQL expression; drops: what is taken away.
+    schemas: `key` or `value` → the fields that expressions use, as Spark's DDL. secrets: by the name that expressions
+    call them. An expression is a text in Spark SQL over key, value, headers, timestamp, topic, partition and offset."""
+
+    key_format: RecordFormat = "bytes"
+    value_format: RecordFormat = "bytes"
+    schemas: tuple[tuple[str, str], ...] = ()
+    where: str | None = None
+    changes: tuple[tuple[str, str], ...] = ()
+    drops: tuple[str, ...] = ()
+    secrets: tuple[tuple[str, SecretRef], ...] = ()
+
+    @property
+    def hash(self) -> str:
+        """Of everything in it. Two equal ones do the same to a record, in the same release of Spark."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def expressions(self) -> tuple[tuple[str, str], ...]:
+        """Where it stands in the file, such as `where` or `set.value.email`, and the text."""
+        condition = () if self.where is None else (("where", self.where),)
+        return (*condition, *((f"set.{path}", text) for path, text in self.changes))
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form of the plan."""
+        return {
+            "engine": "spark",
+            "format": {"key": self.key_format, "value": self.value_format},
+            "schema": dict(self.schemas),
+            "where": self.where,
+            "set": dict(self.changes),
+            "drop": list(self.drops),
+            "secrets": {name: {"kind": ref.kind, "name": ref.name} for name, ref in self.secrets},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> RecordTransform | None:
+        """Reads the JSON form of the plan. Raises KeyError, TypeError for another one."""
+        if value is None:
+            return None
+        return cls(
+            value["format"]["key"],
+            value["format"]["value"],
+            tuple(sorted(value["schema"].items())),
+            value["where"],
+            tuple(sorted(value["set"].items())),
+            tuple(sorted(value["drop"])),
+            tuple((name, SecretRef(ref["kind"], ref["name"])) for name, ref in sorted(value["secrets"].items())),
+        )
+
+    def describe(self) -> str:
+        """One line for plans and for people."""
+        what = []
+        if self.where is not None:
+            what.append(f"keeps records where {self.where}")
+        if self.changes:
+            what.append(f"sets {', '.join(path for path, _ in self.changes)}")
+        if self.drops:
+            what.append(f"drops {', '.join(self.drops)}")
+        return "; ".join(what)
+
+
+def parse_changed_part(path: str) -> ChangedPart:
+    """Raises ValueError with what may stand there instead."""
+    part, _, rest = path.partition(".")
+    names = tuple(rest.split(".")) if rest else ()
+    if part == "key":
+        raise ValueError(f"`{path}`: a key is not changed, because records of one key would change their partition")
+    if part == _VALUE and all(names):
+        return ChangedPart("value", names)
+    if part == _HEADERS and rest:
+        return ChangedPart("headers", (rest,))
+    raise ValueError(f"`{path}`: say `value`, `value.FIELD` or `headers.NAME`")
+
+
+def find_secret_names(expressions: Iterable[str]) -> set[str]:
+    """The names in all `secret('NAME')`."""
+    return {name for text in expressions for name in _SECRET.findall(text)}
+
+
+def replace_secrets(expression: str, build_column: Mapping[str, str]) -> str:
+    """The expression with each `secret('NAME')` replaced by what stands for it. Raises KeyError."""
+    return _SECRET.sub(lambda found: build_column[found[1]], expression)
+
+
+def check_transform(transform: RecordTransform) -> None:
+    """What can be said without Spark. Raises ValueError with the sentence for whoever wrote the file."""
+    if not transform.expressions and not transform.drops:
+        raise ValueError("it changes nothing; say `where`, `set` or `drop`, or leave `transform` out")
+    parts = [parse_changed_part(path) for path in (*dict(transform.changes), *transform.drops)]
+    for part in parts:
+        _check_part(part, transform.value_format)
+    _check_apart(parts)
+    for name in dict(transform.schemas):
+        form = transform.key_format if name == "key" else transform.value_format
+        if form != "json":
+            raise ValueError(f"`schema.{name}` is for format json, and `format.{name}` is {form}")
+    for name, form in (("key", transform.key_format), ("value", transform.value_format)):
+        if form == "json" and name not in dict(transform.schemas) and _is_read(transform, name):
+            raise ValueError(
+                f'format json needs `schema: {{{name}: "FIELD TYPE, …"}}` with the fields that expressions use'
+            )
+    _check_secrets(find_secret_names(text for _, text in transform.expressions), dict(transform.secrets))
+
+
+def _is_read(transform: RecordTransform, name: str) -> bool:
+    return any(re.search(rf"\b{name}\b", text) for _, text in transform.expressions)
+
+
+def _check_part(part: ChangedPart, form: RecordFormat) -> None:
+    if part.part == "value" and part.names and form != "json":
+        raise ValueError(f"`{part}` needs `format: {{value: json}}`; the values are {form}")
+    if part == ("value", ()) and form == "json":
+        raise ValueError("a JSON value is changed by field; say `value.FIELD`, or `format: {value: string}`")
+
+
+def _check_apart(parts: list[ChangedPart]) -> None:
+    for at, one in enumerate(parts):
+        for two in parts[at + 1 :]:
+            short = min(len(one.names), len(two.names))
+            if one.part == two.part and one.names[:short] == two.names[:short]:
+                raise ValueError(f"`{one}` and `{two}` are about the same; say one of them")
+
+
+def _check_secrets(used: Collection[str], known: Mapping[str, SecretRef]) -> None:
+    for name in sorted(used | known.keys()):
+        if not _SECRET_NAME.fullmatch(name):
+            raise ValueError(f"a secret cannot be called `{name}`; letters, digits and `_` make a name")
+        if name not in known:
+            raise ValueError(f"secret('{name}') is used, and `secrets` has no {name}; say where it stands")
+        if name not in used:
+            raise ValueError(f"`secrets.{name}` is not used; an expression says secret('{name}')")

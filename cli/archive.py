@@ -15,7 +15,7 @@ from cli.archive_text import (
     render_manifest,
 )
 from cli.archive_topics import find_cluster_settings, parse_topic_globs
-from cli.quantity_param import SIZE_PARAM
+from cli.quantity_param import RATE_PARAM, SIZE_PARAM
 
 if TYPE_CHECKING:
     from clusters.registry.registry_settings import RegistrySettings
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--object-size", type=SIZE_PARAM, default="32MiB", show_default=True, help="Bytes of batches in an object."
 )
+@click.option("--max-rate", type=RATE_PARAM, metavar="RATE", help="Read no more of the cluster, e.g. 50MiB/s.")
 @click.option("--dry-run", is_flag=True, help="Say how many bytes and objects it would write.")
 @click.option("--check", metavar="DIR", help="Is this archive as it was written?")
 @click.option("--seal", metavar="HASH", help="With --check: the seal that was written down.")
@@ -49,6 +50,7 @@ def archive(
     topics: tuple[str, ...],
     place: str | None,
     object_size: int,
+    max_rate: int | None,
     dry_run: bool,
     check: str | None,
     seal: str | None,
@@ -77,7 +79,9 @@ def archive(
     if place is None or not topics:
         raise click.UsageError("name the topics and the folder: --topics GLOB --to DIR")
     is_quiet = bool(context.obj and context.obj.get("quiet")) or form == "json"
-    return _write_archive(settings, registry, topics, place, object_size, form, dry_run=dry_run, is_quiet=is_quiet)
+    return _write_archive(
+        settings, registry, topics, place, object_size, max_rate, form, dry_run=dry_run, is_quiet=is_quiet
+    )
 
 
 def _require_one_purpose(
@@ -102,6 +106,7 @@ def _write_archive(
     topics: tuple[str, ...],
     place: str,
     object_size: int,
+    max_rate: int | None,
     form: str,
     *,
     dry_run: bool,
@@ -122,7 +127,13 @@ def _write_archive(
 
     with storage.lock():
         outcome = archive_topics(
-            settings, selection, storage, registry=registry, object_bytes=object_size, report=report
+            settings,
+            selection,
+            storage,
+            registry=registry,
+            object_bytes=object_size,
+            max_rate=max_rate,
+            report=report,
         )
     _show(render_archive_outcome(outcome, place), form)
     for line in outcome.unread:

@@ -51,6 +51,7 @@ from spark.reading.batch_decoding import BatchView
 from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_record_batches
+from spark.reading.read_limits import LimitedTask, ReadLimits
 from topology.selectors import TopicSelection
 
 _AT_ONCE: Final = 4  # partitions
@@ -145,12 +146,13 @@ def archive_topics(
     *,
     registry: RegistrySettings | None = None,
     object_bytes: int,
+    max_rate: int | None = None,
     report: Callable[[ArchivedObject], None] = lambda _: None,
 ) -> ArchiveOutcome:
     """Archives what is committed now. The caller holds the storage for itself.
 
-    object_bytes: of batches in an object; three times that is held in memory for each partition that is read. report
-    hears of each object.
+    object_bytes: of batches in an object; three times that is held in memory for each partition that is read. max_rate:
+    bytes a second that are read of the cluster, None without a bound. report hears of each object.
 
     Positions of groups are read before the ends of logs, so none of them lies behind what is archived.
     Raises as `plan_archive`, and Unwritable, NotReadable.
@@ -159,11 +161,18 @@ def archive_topics(
     plan = plan_archive(settings, topics, storage)
     schemas = _read_schemas(registry, {topic.name for topic in plan.seen}) if registry is not None else []
 
-    def write(each: ArchiveRange) -> list[ArchivedObject]:
-        return write_range(settings, storage, each, object_bytes, report)
+    fresh_ranges = [each for each in plan.ranges if each.end > each.first]
+    limits = ReadLimits(max_rate).share_for_task(len(fresh_ranges), _AT_ONCE)
+
+    def write(span: ArchiveRange) -> list[ArchivedObject]:
+        """Reads within the limits, as a Spark task would."""
+        task: LimitedTask[ArchiveRange, list[ArchivedObject]] = LimitedTask(
+            limits, lambda spans: (write_range(settings, storage, each, object_bytes, report) for each in spans)
+        )
+        return [entry for entries in task([span]) for entry in entries]
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        written = [entry for entries in pool.map(write, plan.ranges) for entry in entries]
+        written = [entry for entries in pool.map(write, fresh_ranges) for entry in entries]
     names = {topic.name for topic in plan.seen}
     fresh = advance_manifest(
         plan.before,

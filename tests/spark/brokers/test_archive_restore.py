@@ -257,7 +257,7 @@ def test_killed_again_and_again_everything_is_there_once(kafka_pair, topic_name:
     committed += transactions(settings["onprem"], topic_name, 6) + 120_000
     chance = random.Random(age)
     archiving: list[object] = ["archive", file, "--cluster", "onprem", "--topics", topic_name, "--to", folder]
-    archiving += ["--object-size", "1MiB"]
+    archiving += ["--object-size", "1MiB", "--max-rate", "40MiB/s"]
     for objects in sorted(chance.sample(range(1, 24), 5)):
         kill_when(archiving, lambda least=objects: len(list(folder.rglob("*.parquet"))) >= least)
         assert not (folder / MANIFEST_FILE).exists()

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,11 +148,11 @@ def assert_transformed(lab: Lab, topic: str, flow: str, left_out: frozenset[int]
             assert normalise(got) == normalise(wanted), f"{partition}: source offset {offset}, target offset {landed}"
         offsets = ledger.map(flow, topic, partition)
         targets = sorted(seen)
-        by_source = dict(zip(kept, targets, strict=True))
+        sources = list(kept)
         for offset in before[partition]:  # a group that stands in front of a record lands in front of what follows it
-            following = next((source for source in kept if source >= offset), None)
-            if following is not None:
-                assert offsets.to_target(offset, targets[-1] + 1) == by_source[following]
+            following = bisect_left(sources, offset)
+            if following < len(sources):
+                assert offsets.to_target(offset, targets[-1] + 1) == targets[following]
     return sum(map(len, after.values()))
 
 
@@ -189,7 +190,7 @@ def translate(lab: Lab, topic: str, positions: list[int]) -> list[int]:
     found = []
     for partition, position in enumerate(positions):
         kept = [offset for offset, record in before[partition].items() if expect(record) is not None]
-        found.append(sorted(after[partition])[next(at for at, offset in enumerate(kept) if offset >= position)])
+        found.append(sorted(after[partition])[bisect_left(kept, position)])
     return found
 
 

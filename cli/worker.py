@@ -59,6 +59,8 @@ def worker(
     if not any(flow.target == target for flow in plan.flows):
         raise click.UsageError(f"no flow of {plan.topology} goes into {target}")
     where = None if metrics is None else parse_metrics_address(metrics)
+    if not transforms and epoch is None:
+        _tell_transformed_flows(plan, target)
     if transforms and processes > 1:
         raise click.UsageError("--transforms takes one process; Spark uses all cores. Start others on other machines")
     if processes > 1:
@@ -90,6 +92,16 @@ def worker(
     if epoch is None and not stop.is_set() and _is_external(plan, target):
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  it waits until the fleet is started
     return 0
+
+
+def _tell_transformed_flows(plan: Plan, target: str) -> None:
+    """Raises click.UsageError where all flows into the cluster are for workers with --transforms."""
+    into = [flow for flow in plan.flows if flow.target == target]
+    changing = [flow.id for flow in into if flow.transform is not None]
+    if len(changing) == len(into):
+        raise click.UsageError(f"all flows into {target} have `transform`; they are served with --transforms")
+    if changing:
+        click.echo(f"note: not served here, but by `topology worker --transforms`: {', '.join(changing)}", err=True)
 
 
 def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextManager[TransformEngine]:

@@ -38,7 +38,7 @@ _LEAVE_S: Final = 20.0  # for a supervisor that is replaced to give its lease up
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers of one topology into one target cluster."""
+    """The workers of one topology into one target cluster. spark: some of them are drivers of Spark."""
 
     topology: str
     target: str
@@ -60,14 +60,15 @@ class Fleet:
 
 
 def list_fleets(plan: Plan) -> list[Fleet]:
-    """One fleet a target cluster that served flows write to; Spark unless all those flows ask for processes."""
+    """One fleet a target cluster that served flows write to; with Spark unless all those flows ask for processes and
+    change no record."""
     from replicator.apply_fleets import choose_placement, list_served_flows
 
     served = list_served_flows(plan)
     fleets = []
     for target in sorted({flow.target for flow in served}):
         flows = [flow for flow in served if flow.target == target]
-        spark = any(flow.engine == "spark" for flow in flows)
+        spark = any(flow.engine == "spark" or flow.transform is not None for flow in flows)
         fleets.append(Fleet(plan.topology, target, spark, choose_placement(flows)))
     return fleets
 

@@ -343,10 +343,11 @@ class Worker:
         for task in [task for task in self._tasks.values() if not task.wanted]:
             self._halt(task, "handed over")
             if task.active is None and not task.inspecting:
-                self._drop_task(task, flows.get(task.key.flow))
+                self._drop_task(task, self._desired.flows.get(task.key.flow))
 
     def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
-        """The partition belongs to another worker, or to no flow any more; in that case its last report is deleted."""
+        """The partition belongs to another worker (also where records are changed from now on), or to no flow any more;
+        in that case its last report is deleted."""
         del self._tasks[task.key]
         self._inspections.stillness.forget(task.key)
         selected = record is not None and record.selects(task.key.topic)

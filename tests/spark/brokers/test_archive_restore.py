@@ -152,6 +152,7 @@ def test_an_archive_comes_back_with_equal_offsets(
     assert read_all(settings["cloud"], source_topic, 3) == read_all(settings["onprem"], source_topic, 3)
 
 
+@pytest.mark.soak
 def test_compaction_holes_come_back_as_holes(kafka_pair, topic_name: str, tmp_path: Path) -> None:
     settings, file, folder = settings_of(kafka_pair), write_file(kafka_pair, tmp_path), tmp_path / "archive"
     compact(settings["onprem"], topic_name)
@@ -240,6 +241,7 @@ def kill_when(words: list[object], is_reached: Callable[[], bool]) -> bool:
     return was_running
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("age", ["young", "old"])
 def test_killed_again_and_again_everything_is_there_once(kafka_pair, topic_name: str, tmp_path: Path, age: str) -> None:
     """Old: brokers may forget the producer at any time, so each run waits until nothing can be under way."""
@@ -288,6 +290,7 @@ def test_killed_again_and_again_everything_is_there_once(kafka_pair, topic_name:
     assert log_ranges(settings["cloud"], topic_name, 2) == log_ranges(settings["onprem"], topic_name, 2)
 
 
+@pytest.mark.soak
 def test_schemas_open_transactions_and_a_topic_that_is_created_again(
     kafka_pair, registry_pair, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("delivery", ["sequence", "transactions"])
+@pytest.mark.parametrize("delivery", ["sequence", pytest.param("transactions", marks=pytest.mark.soak)])
 def test_a_bounded_copy_is_proven(
     kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession, delivery: str
 ) -> None:

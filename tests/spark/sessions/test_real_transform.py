@@ -11,6 +11,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
+from clusters.partition_status_records import read_partition_statuses
+from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.copy.quarantine import read_quarantine
 from replicator.ledger.ledger import read_ledger
 from spark.proof_request import ProofRequest
@@ -210,14 +212,11 @@ def transform_worker(path: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]
 
 
 def read_partitions(path: Path) -> list[dict[str, Any]]:
-    """The partitions of the only flow, as `topology status` tells them."""
-    told = subprocess.run(
-        [sys.executable, "-m", "cli.main", "status", str(path), "--format", "json"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    [flow] = json.loads(told.stdout)["flows"]
-    found: list[dict[str, Any]] = flow["partitions"]
-    return found
+    """The reports of the partitions of the file's only flow."""
+    plan = compile_path(path)
+    [flow] = plan.flows
+    reports = read_partition_statuses(resolve_connection_settings(plan.cluster(flow.target)))
+    return [asdict(report) for report in reports if report.flow == flow.id]
 
 
 def is_caught_up(path: Path, lab: Lab, topic: str) -> bool:
@@ -267,10 +266,11 @@ def test_records_are_transformed_exactly_while_workers_die(
     spark.sparkContext.environment["WATERSHED_SECRET_PEPPER"] = SECRET
     summary = prove_flows(compile_path(path), ProofRequest(wait=30.0), tmp_path / "out", session=lambda: spark)
     assert (summary["verdict"], summary["unproven"], summary["level"]) == ("proven", 0, "L3"), summary
-    assert summary["groups"]["landings"] == {"same": PARTITIONS}
+    assert summary["groups"]["landings"] == {"exact": PARTITIONS}
     assert summary["proven"] > 20_000
 
 
+@pytest.mark.soak
 def test_a_record_that_cannot_be_transformed_stops_its_partition_or_goes_to_quarantine(
     kafka_pair: Lab, topic_name: str, tmp_path: Path
 ) -> None:

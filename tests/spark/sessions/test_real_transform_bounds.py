@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@pytest.mark.soak
 def test_a_transformed_flow_begins_and_ends_where_the_file_says(
     kafka_pair: Lab, topic_name: str, tmp_path: Path
 ) -> None:

@@ -47,7 +47,10 @@ class Scene:
 
 def flow_of(topology: str, target: str, state: str = "running", topic: str = "t") -> Any:
     return SimpleNamespace(
-        topology=topology, state=state, flow=SimpleNamespace(target=target), selects=lambda name: name == topic
+        topology=topology,
+        state=state,
+        flow=SimpleNamespace(target=target, transform=None),
+        selects=lambda name: name == topic,
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.archive_text import render_restore_outcome, render_restore_plan
-from cli.archive_topics import find_cluster_settings, parse_topic_globs
+from cli.archive_topics import choose_map_file, find_cluster_settings, parse_topic_globs
 
 if TYPE_CHECKING:
     from spark.archive.restore_run import OffsetsChoice
@@ -52,12 +52,11 @@ def restore(
     """
     from clusters.admin import Admin
     from spark.archive.restore_run import RestoreRequest, plan_restore, restore_topics
-    from spark.archive.s3_storage import is_object_store, open_archive_storage
+    from spark.archive.s3_storage import open_archive_storage
 
     settings, _registry = find_cluster_settings(path, alias)
     selection = parse_topic_globs(topics) if topics else None
-    beside = Path(Path(place).name if is_object_store(place) else place).absolute()
-    where = map_file or beside.with_name(f"{beside.name}.{alias}.offsets.json")
+    where = map_file or choose_map_file(place, alias)
     request, storage = RestoreRequest(selection, renames, offsets, where), open_archive_storage(place)
     if dry_run:
         with Admin(settings) as admin:

@@ -121,6 +121,26 @@ def plan_archive(settings: ConnectionSettings, topics: TopicSelection, storage: 
     return ArchivePlan(cluster_id, before, seen, tuple(plan_archive_ranges(before, tails, seen)), kept)
 
 
+def look_at_archived_topics(
+    settings: ConnectionSettings, manifest: ArchiveManifest, topics: TopicSelection
+) -> tuple[SeenTopic, ...]:
+    """What the cluster says now of topics of the archive. Each goes on where the archive ends.
+
+    Raises NotArchivable where one does not, WrongUse for another cluster, ClusterError.
+    """
+    tails = find_tails(manifest)
+    with Admin(settings) as admin, LogOffsetReader(settings) as logs:
+        cluster_id = admin.cluster_id()
+        if manifest.cluster_id != cluster_id:
+            raise WrongUse(
+                f"the archive is of cluster {manifest.cluster_id} ({manifest.cluster}), and {settings.alias} is "
+                f"cluster {cluster_id}"
+            )
+        seen = _look_at_topics(settings, admin, logs, logs.selected(topics), tails)
+    plan_archive_ranges(manifest, tails, seen)
+    return seen
+
+
 def estimate_archive(settings: ConnectionSettings, plan: ArchivePlan, object_bytes: int) -> ArchiveEstimate:
     """Bytes by each log's size on the brokers' disks and the share of its offsets that is to be read."""
     sizes = read_partition_bytes(settings, {topic.name for topic in plan.seen})

@@ -42,7 +42,7 @@ from spark.archive.manifest import (
     advance_manifest,
     encode_manifest,
 )
-from spark.archive.object_format import ObjectPlace, describe_object, encode_object
+from spark.archive.object_format import EncodingBuffer, ObjectPlace, describe_object, encode_object
 from spark.archive.storage import ArchiveStorage
 from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
 from spark.errors import NotArchivable, NotReadable, WrongUse
@@ -222,9 +222,10 @@ def write_range(
     Raises NotArchivable where retention takes offsets meanwhile, NotReadable, Unwritable, ClusterError.
     """
     written: list[ArchivedObject] = []
+    buffer = EncodingBuffer()
     for first, end, batches in _cut_into_objects(_read_batches(settings, span), span, object_bytes):
         place = ObjectPlace(span.topic, span.topic_id, span.partition, first, end)
-        content = encode_object(place, batches)
+        content = encode_object(place, batches, buffer)
         entry = describe_object(place, batches, content)
         storage.write_new(entry.path, content)
         written.append(entry)

@@ -42,8 +42,8 @@ from spark.archive.manifest import (
     advance_manifest,
     encode_manifest,
 )
-from spark.archive.object_format import EncodingBuffer, ObjectPlace, describe_object, encode_object
-from spark.archive.storage import ArchiveStorage
+from spark.archive.object_format import ObjectPlace, describe_object, encode_object
+from spark.archive.storage import ArchiveStorage, ReusedMemory
 from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
 from spark.errors import NotArchivable, NotReadable, WrongUse
 from spark.judging.partition_sizes import read_partition_bytes
@@ -222,10 +222,10 @@ def write_range(
     Raises NotArchivable where retention takes offsets meanwhile, NotReadable, Unwritable, ClusterError.
     """
     written: list[ArchivedObject] = []
-    buffer = EncodingBuffer()
+    memory = ReusedMemory()
     for first, end, batches in _cut_into_objects(_read_batches(settings, span), span, object_bytes):
         place = ObjectPlace(span.topic, span.topic_id, span.partition, first, end)
-        content = encode_object(place, batches, buffer)
+        content = encode_object(place, batches, memory)
         entry = describe_object(place, batches, content)
         storage.write_new(entry.path, content)
         written.append(entry)

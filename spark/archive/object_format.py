@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from spark.archive.manifest import ArchivedObject
+from spark.archive.storage import ReusedMemory
 from spark.errors import ArchiveDamaged
 from spark.reading.batch_decoding import HEADER_STRUCT, BatchView, CorruptBatch, locate_records, split_checked_batches
 
@@ -62,24 +63,10 @@ class OpenedObject:
     batches: tuple[BatchView, ...]
 
 
-class EncodingBuffer:
-    """Memory for one encoded object after the other. Fresh memory of 32 MiB for each costs more than to encode it: the
-    system hands it out page by page, and clears each."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def take(self, size: int) -> bytearray:
-        """At least `size` bytes; what was taken before holds other content from now on."""
-        if len(self._held) < size:
-            self._held = bytearray(size)
-        return self._held
-
-
-def encode_object(place: ObjectPlace, batches: Sequence[BatchView], buffer: EncodingBuffer | None = None) -> memoryview:
+def encode_object(place: ObjectPlace, batches: Sequence[BatchView], memory: ReusedMemory | None = None) -> memoryview:
     """The bytes of the file. Batches are in log order; their payloads stay compressed as they are.
 
-    buffer: where the bytes stand, until it is used again; None: in memory of their own.
+    memory: where the bytes stand, until it is used again; None: in memory of their own.
     """
     columns: list[list[int]] = [
         [each.base_offset for each in batches],
@@ -102,7 +89,7 @@ def encode_object(place: ObjectPlace, batches: Sequence[BatchView], buffer: Enco
     size, page_rows = sum(len(each.raw) for each in batches), _choose_page_rows([len(each.raw) for each in batches])
     pages = len(batches) // page_rows + len(columns)
     most = size + len(batches) * _ROW_BYTES + pages * _PAGE_HEADER_BYTES + len(place.topic) + _FOOTER_BYTES
-    room = (buffer or EncodingBuffer()).take(most)
+    room = (memory or ReusedMemory()).take(most)
     written = pa.FixedSizeBufferWriter(pa.py_buffer(room))
     # Batches are compressed by their producers, or meant not to be; a second codec costs more time than it saves bytes.
     parquet.write_table(
@@ -132,8 +119,9 @@ def describe_object(place: ObjectPlace, batches: Sequence[BatchView], content: b
     )
 
 
-def decode_object(content: bytes, where: str) -> OpenedObject:
-    """`where` names the file in messages. The checksum of every batch is checked. Raises ArchiveDamaged.
+def decode_object(content: bytes | memoryview, where: str) -> OpenedObject:
+    """`where` names the file in messages. The checksum of every batch is checked. Nothing of the result stands in
+    `content`. Raises ArchiveDamaged.
 
     Compare the hash of the content first: Arrow may end the process over bytes that nobody of us wrote.
     """
@@ -156,6 +144,16 @@ def decode_object(content: bytes, where: str) -> OpenedObject:
         raise ArchiveDamaged([f"{where} is no object of an archive, or damaged: {reason}"]) from None
     _require_order(place, batches, where)
     return OpenedObject(place, batches)
+
+
+def join_batches(batches: Sequence[BatchView]) -> memoryview:
+    """The bytes of batches one behind the other: where they lie, if they are neighbours in memory, as those of an
+    opened object are; else a copy."""
+    raws = [each.raw for each in batches]
+    addresses = [pa.py_buffer(raw).address for raw in raws]
+    if any(at + len(raw) != behind for at, raw, behind in zip(addresses, raws, addresses[1:], strict=False)):
+        return memoryview(b"".join(raws))
+    return memoryview(pa.foreign_buffer(addresses[0], sum(map(len, raws)), raws))
 
 
 def find_batch_offsets(batch: BatchView) -> Sequence[int]:

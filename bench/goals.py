@@ -81,7 +81,8 @@ def build_wire_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
 
 def _compute_mb_a_cpu_second(row: _Row) -> float:
     """Megabytes of the source a second of a contender's own processor time."""
-    return round(float(row["mb_s"]) / row["krecords_s"] * 1e3 / max(row["cpu_s_per_m"], 0.001), 1)
+    megabytes, seconds = float(row["mb_s"]), max(float(row["cpu_s_per_m"]), 0.001)
+    return round(megabytes / float(row["krecords_s"]) * 1e3 / seconds, 1)
 
 
 def _build_compression_goals(case: str, row: _Row) -> list[BenchGoal]:

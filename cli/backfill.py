@@ -97,6 +97,8 @@ def backfill(
         click.echo(done)
     for line in halted:
         click.echo(line, err=True)
+    if watch.open and not halted:
+        click.echo(f"{len(watch.open)} partitions are not complete; run the same command again to go on", err=True)
     return 1 if halted or watch.open else 0
 
 

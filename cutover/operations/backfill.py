@@ -17,6 +17,7 @@ from typing import Final
 
 from clusters.admin import Admin
 from clusters.errors import ClusterError
+from clusters.fleet import FleetRecord, read_fleet
 from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_end_records import PartitionEnd, build_end_key, read_partition_ends
 from clusters.settings import ConnectionSettings, SettingsLookup
@@ -38,6 +39,7 @@ from topology.rules.mig.mig831_migrated_flow_ends import RULE as MIG831
 from topology.rules.tpc.tpc424_end_before_start import RULE as TPC424
 from topology.rules.tpc.tpc425_end_of_a_pair import RULE as TPC425
 from topology.selectors import Selector, TopicSelection
+from topology.shell_command import render_shell_command
 
 _PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)")
 
@@ -151,7 +153,9 @@ def plan_backfill(plan: Plan, connect: SettingsLookup, asked: BackfillRequest) -
     bounded = bind_flow(flow, chosen, asked)
     flows = read_flows(target)
     record, ledger = flows.get(flow.id), read_ledger(target, flow=flow.id)
-    _require_bounded_record(record, flow, ledger, asked)
+    fleet = read_fleet(target, plan.topology, flow.target)
+    if why := explain_unservable_flow(record, fleet, len(ledger.copies()), asked.file):
+        raise OperationRefused(why)
     keys = [
         PartitionKey(flow.id, name, flow.target_topic(name), number)
         for name in chosen
@@ -255,15 +259,24 @@ def _is_complete(key: PartitionKey, record: FlowRecord, ends: Mapping[str, Parti
     return found is not None and found.is_of(record) and found.is_reached
 
 
-def _require_bounded_record(record: FlowRecord | None, flow: PlanFlow, ledger: Ledger, asked: BackfillRequest) -> None:
-    """Raises OperationRefused where the flow copies without an end."""
-    if record is None or record.flow.end is not None or not ledger.copies():
-        return
-    raise OperationRefused(
-        f"{flow.id} was applied without an end and has copied {len(ledger.copies())} partitions: it copies everything "
-        f"behind what it has, and nothing can be put in front of that, because a log grows at its end only. Older "
-        "records need a second flow with a `suffix` and target names of its own; `delivery.start` and `.end` bound it, "
-        "and `topology backfill` copies it"
+def explain_unservable_flow(record: FlowRecord | None, fleet: FleetRecord | None, copied: int, file: str) -> str:
+    """Why the flow, as it was applied, takes no backfill now; "" where it does. copied: partitions that it has begun.
+    Does no I/O."""
+    if fleet is not None and fleet.state != "running":
+        command = render_shell_command("topology", "fleet", "start", file, "--target", fleet.target)
+        return f"the fleet into {fleet.target} is {fleet.state}, so no worker copies; `{command}` starts it"
+    if record is None:
+        return ""
+    flow = record.flow
+    if record.state != "running":
+        command = render_shell_command("topology", "flow", "resume", flow.id, file)
+        return f"{flow.id} is {record.state}, so no worker copies it; `{command}` lets it go on"
+    if flow.end is not None or not copied:
+        return ""
+    return (
+        f"{flow.id} was applied without an end and has copied {copied} partitions: it copies everything behind what it "
+        "has, and nothing can be put in front of that, because a log grows at its end only. Older records need a "
+        "second flow with a `suffix` and target names of its own, which `topology backfill` copies as well"
     )
 
 

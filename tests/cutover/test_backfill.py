@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
+from clusters.fleet import FleetRecord
+from clusters.flow_records import FlowRecord
 from cutover.operations.backfill import (
     BackfilledPartition,
     BackfillRequest,
@@ -14,6 +17,7 @@ from cutover.operations.backfill import (
     choose_backfilled_topics,
     estimate_backfill_bytes,
     explain_misplaced_start,
+    explain_unservable_flow,
     parse_backfill_end,
     parse_backfill_start,
     require_boundable,
@@ -121,6 +125,22 @@ def test_nothing_is_put_in_front_of_a_log_and_nothing_is_left_out_behind_it() ->
     assert explain(99).startswith("orders-3: f has copied source offsets 100 to 499 into orders, and a log grows")
     assert "so offsets 500 to 599 would be copied as well" in explain(600)
     assert explain_misplaced_start(BackfilledPartition(key, 0, 900, -1, (0, 900)), None) == ""
+
+
+def test_a_flow_that_nobody_serves_or_that_never_ends_is_refused(flow: PlanFlow) -> None:
+    bounded = FlowRecord(bind_flow(flow, ["orders.paid"], ask(NOVEMBER, DECEMBER)), "", "part")
+    live, fleet = FlowRecord(flow, "", "part"), FleetRecord("part", "cloud", "running", "")
+    for record, of_fleet, copied, says in (
+        (None, None, 0, ""),
+        (live, fleet, 0, ""),
+        (bounded, fleet, 3, ""),
+        (live, fleet, 3, "was applied without an end and has copied 3 partitions"),
+        (replace(bounded, state="paused"), fleet, 3, "`topology flow resume onprem-to-cloud part.yaml`"),
+        (bounded, replace(fleet, state="stopped"), 3, "`topology fleet start part.yaml --target cloud`"),
+    ):
+        told = explain_unservable_flow(record, of_fleet, copied, "part.yaml")
+        assert says in told
+        assert bool(told) == bool(says)
 
 
 def test_the_estimate_counts_what_is_left() -> None:

@@ -7,11 +7,13 @@ a part stay together and in order, because nothing is shuffled.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -97,6 +99,14 @@ class RowNeeds:
         )
 
 
+@cache
+def freeze_modules() -> None:
+    """Spark's Python processes collect garbage after each task (pyspark/daemon.py). Most of that time went to what they
+    have imported, which is none."""
+    gc.collect()
+    gc.freeze()
+
+
 # -- parts to rows -------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +183,7 @@ class RowBuilder:
 
 def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of RECORD_COLUMNS from a column `part` of pickled parts. Raises BadBatch, SecretMissing."""
+    freeze_modules()
     builder = RowBuilder(needs)
     for table in tables:
         for packed in table.column("part").to_pylist():
@@ -390,6 +401,7 @@ class DecisionReader:
 
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of TRANSFORMED_COLUMNS: batches (without a reason), and records that no expression could be applied to."""
+    freeze_modules()
     reader, writers = DecisionReader(order), dict[str, RegionWriter]()
     for table in tables:
         rows: list[tuple[Any, ...]] = []

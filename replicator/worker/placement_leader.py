@@ -15,7 +15,7 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus, StatusFollower, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, StatusFollower, read_status_reports
 from clusters.settings import ConnectionSettings
 from clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
 from replicator.worker.partition_placement import PartitionLoad, balance_partitions
@@ -154,8 +154,9 @@ class PlacementLeader:
     def _read_before(self) -> list[PartitionStatus]:
         """Runs in a thread of its own; once for each time that we lead."""
         try:
-            delete_old_heartbeats(self._target, self._writer, time.time_ns() // 1_000_000)
-            return read_partition_statuses(self._target)
+            reports = read_status_reports(self._target)
+            delete_old_heartbeats(self._writer, reports.heartbeats, time.time_ns() // 1_000_000)
+            return reports.partitions
         except ClusterError as error:
             log.warning("earlier reports unknown", extra={"reason": str(error)})
             return []

@@ -43,6 +43,7 @@ from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import EndReached, Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
@@ -50,6 +51,7 @@ from replicator.recovery.found_ends import build_partition_end
 from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
+from replicator.topic_mapping import list_copied_topics
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.transform_thread import TransformEngine, TransformThread
 from replicator.worker.applied_clusters import AppliedClusters
@@ -163,12 +165,19 @@ class Worker:
         self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         check = GuaranteeCheck(target, connect)
-        self._discovery = TopicDiscovery(target, connect, decisions=decisions, find_hold=check.find_hold)
+        ledger = self._ledger = SharedLedger(target)
+        self._discovery = TopicDiscovery(
+            target,
+            connect,
+            lambda flows: list_copied_topics(ledger.read(flows)),
+            decisions=decisions,
+            find_hold=check.find_hold,
+        )
         latencies = FlowLatencies()
         self._senders = SlotSenders(target, self._writer, latencies)
         self._heap = SettledHeap()
         self._inspections = InspectionPool(
-            target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
+            target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards, ledger
         )
         self._inspections.ends = self._desired.ends
         later = self._ledger_thread.later
@@ -514,6 +523,7 @@ class Worker:
         write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
         self._seen = self._find_seen()
         self._registry.sweep()
+        self._ledger.forget_old()
 
     def _find_seen(self) -> dict[str, int]:
         """Flow → when all its sources that are copied here had told their ends, in ms since 1970. Told with the next

@@ -64,6 +64,15 @@ class _SlotRecords:
             known.update(found)
             self.changed.discard(place)
 
+    def without(self, flow: str) -> _SlotRecords:
+        """The same without what a flow has there. A thread that reads the flow now keeps what it has."""
+        kept = _SlotRecords(self.flows - {flow}, self.next)
+        kept.stored.update((place, records) for place, records in self.stored.items() if place.flow != flow)
+        kept.changed = {place for place in self.changed if place.flow != flow}
+        kept.built.update((other, found) for other, found in self.built.items() if other != flow)
+        kept.keys = {place: keys for place, keys in self.keys.items() if place.flow != flow}
+        return kept
+
     def decode(self, place: FlowPartition, alias: str) -> list[ControlRecord]:
         """What compaction would leave of a partition; a record that is not valid is logged."""
         records = [record.decode() for record in self.stored[place].values()]
@@ -111,6 +120,13 @@ class SharedLedger:
                     except ProtocolError:
                         continue
         return found
+
+    def release(self, flow: str, slots: Iterable[int]) -> None:
+        """Nobody needs this flow in these slots for now. Whoever asks for it all the same reads them anew."""
+        with self._lock:
+            for slot in slots:
+                if (known := self._slots.get(slot)) is not None:
+                    self._slots[slot] = known.without(flow)
 
     def forget_old(self) -> None:
         """Drop what was read long ago. To be called now and then."""

@@ -109,6 +109,7 @@ class InspectionPool:
                 limit, result = inspected.limits.get(task.key), inspected.judge(task)
                 task.limit = limit if isinstance(limit, CopyLimit) else None
                 task.end_inspection(decision_judged=not isinstance(result, Reinspect))
+                inspected.found.pop(task.key)  # so that not all of it is there when all copies are
                 yield task, result
 
     def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> _Inspected:
@@ -120,7 +121,9 @@ class InspectionPool:
         if record.flow.end is not None:
             known = {key: self.ends.get(build_end_key(key.flow, key.topic, key.partition)) for key in _keys(tasks)}
             limits = find_limits(record, known, source, self.writer, self.worker_id)
-        return _Inspected(self._take_over(record, tasks, source), limits, record.end_revision)
+        found = self._take_over(record, tasks, source)
+        self.ledger.release(record.flow.id, {task.slot for task in tasks})
+        return _Inspected(found, limits, record.end_revision)
 
     def _take_over(
         self, record: FlowRecord, tasks: list[PartitionTask], source: ConnectionSettings

@@ -111,3 +111,20 @@ def test_a_deleted_partition_is_gone_and_only_the_blocks_that_are_asked_for_come
     assert set(ledger.read([KEY.flow], [0]).partitions) == {NEXT}
     places = {FlowPartition(key.flow, key.topic, key.partition) for key in (KEY, NEXT)}
     assert [found.key for found in ledger.read_blocks(places, [0])] == [NEXT]
+
+
+def test_what_is_released_is_read_anew_and_other_flows_stay(log: Log) -> None:
+    log.put(KEY, (0, 0))
+    log.put(FOREIGN, (0, 7))
+    ledger = SharedLedger(CLOUD)
+    ledger.read([KEY.flow, FOREIGN.flow], [0])
+
+    def release() -> None:
+        ledger.release(KEY.flow, [0])
+
+    log.put(KEY, (5, 9), number=1)
+    log.meanwhile = release  # in the middle of a read of the same flow
+    assert ledger.read([KEY.flow], [0]).partitions[KEY][0].map.runs == ((0, 0), (5, 9))
+    assert set(ledger.read([FOREIGN.flow], [0]).partitions) == {FOREIGN}
+    assert ledger.read([KEY.flow], [0]).partitions[KEY][0].map.runs == ((0, 0), (5, 9))
+    assert log.begun == [0, 2, 2, 0]

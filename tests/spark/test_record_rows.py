@@ -95,7 +95,7 @@ def decide(
 NEEDS = RowNeeds(key=False, value=False, key_text=False, value_text=False, headers=False)
 PACKED = pa.schema(
     [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
-     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
+     ("at", pa.int64()), ("size", pa.int64()), ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
 )  # fmt: skip
 
 

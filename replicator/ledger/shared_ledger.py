@@ -51,9 +51,9 @@ class _SlotRecords:
             self.stored[place][record.key] = record
         self.changed.add(place)
 
-    def put_together(self, alias: str) -> None:
-        """Only partitions of which something new was read."""
-        for place in list(self.changed):
+    def put_together(self, flows: Collection[str], alias: str) -> None:
+        """Only partitions of which something new was read, and of flows that are asked for."""
+        for place in [place for place in self.changed if place.flow in flows]:
             known = self.built[place.flow]
             for key in self.keys.pop(place, ()):
                 for by_key in (known.partitions, known.positions, known.records):
@@ -85,12 +85,14 @@ class _SlotRecords:
 class SharedLedger:
     """Each read is as new as the cluster is. Thread-safe; nobody waits for another's read, only for what it brings.
 
-    kept_s: seconds after which everything is read anew.
+    A read keeps the records of all flows that were ever asked for: others will ask for them soon. kept_s: seconds
+    after which everything is read anew.
     """
 
     def __init__(self, settings: ConnectionSettings, kept_s: float = _KEPT_S) -> None:
         self._settings, self._kept_s = settings, kept_s
         self._slots: dict[int, _SlotRecords] = {}
+        self._flows: frozenset[str] = frozenset()
         self._begun = 0.0  # monotonic
         self._lock = threading.Lock()
 
@@ -101,7 +103,7 @@ class SharedLedger:
         found = Ledger({})
         with self._lock:
             for part in parts:
-                part.put_together(self._settings.alias)
+                part.put_together(flows, self._settings.alias)
                 for flow in flows:
                     found.update(part.built[flow])
         return found
@@ -157,5 +159,6 @@ class SharedLedger:
     def _find_part(self, slot: int, flows: frozenset[str]) -> _SlotRecords:
         known = self._slots.get(slot)
         if known is None or not flows <= known.flows:
-            known = self._slots[slot] = _SlotRecords(flows if known is None else flows | known.flows)
+            self._flows |= flows
+            known = self._slots[slot] = _SlotRecords(self._flows)
         return known

@@ -128,3 +128,19 @@ def test_what_is_released_is_read_anew_and_other_flows_stay(log: Log) -> None:
     assert set(ledger.read([FOREIGN.flow], [0]).partitions) == {FOREIGN}
     assert ledger.read([KEY.flow], [0]).partitions[KEY][0].map.runs == ((0, 0), (5, 9))
     assert log.begun == [0, 2, 2, 0]
+
+
+def test_flows_that_were_asked_for_before_share_a_read(log: Log) -> None:
+    """A worker is killed: another one inspects its flows one after the other, in the same slots."""
+    log.put(KEY, (0, 0))
+    log.put(FOREIGN, (0, 7))
+    ledger = SharedLedger(CLOUD)
+    ledger.read([KEY.flow, FOREIGN.flow], [0])
+    for flow in (KEY.flow, FOREIGN.flow):
+        ledger.release(flow, [0])
+    log.begun.clear()
+    log.built.clear()
+    assert set(ledger.read([KEY.flow], [0]).partitions) == {KEY}
+    assert [place.flow for place in log.built] == [KEY.flow]
+    assert set(ledger.read([FOREIGN.flow], [0]).partitions) == {FOREIGN}
+    assert log.begun == [0, 2]

@@ -22,6 +22,8 @@ _MOST_MIB = 256.0
 _AS_FAST, _AS_SMALL = 0.95, 1.05  # shares of records/s and of memory; medians of three copies differ by less than that
 _BY_NAME = 0.95
 _TRANSFORMED = 3.0  # records/s over MirrorMaker 2 with single-message transforms (design 13)
+_ARCHIVED_MB_A_CPU_SECOND, _RESTORED = 200.0, 0.8  # the same; of full batches, and of a worker's MB/s
+_FULL_BATCH = "1000b-none-1000"
 _LOADED_P99_MS = 20.0
 _WIRE_SHARE, _FAR_P99_MS, _STALL_MS = 0.9, 120.0, 5_000.0  # of a wire with 100 ms of round trip
 _IN_AIRFLOW = 1.5  # issue 18, part 6
@@ -77,9 +79,15 @@ def build_wire_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     ]
 
 
+def _compute_mb_a_cpu_second(row: _Row) -> float:
+    """Megabytes of the source a second of a contender's own processor time."""
+    megabytes, seconds = float(row["mb_s"]), max(float(row["cpu_s_per_m"]), 0.001)
+    return round(megabytes / float(row["krecords_s"]) * 1e3 / seconds, 1)
+
+
 def _build_compression_goals(case: str, row: _Row) -> list[BenchGoal]:
-    """Of a worker that compresses JSON on its way: bytes of the source a second of its processor time."""
-    a_cpu_second = round(row["mb_s"] / row["krecords_s"] * 1e3 / max(row["cpu_s_per_m"], 0.001), 1)
+    """Of a worker that compresses JSON on its way."""
+    a_cpu_second = _compute_mb_a_cpu_second(row)
     off = round(abs(row["forecast"] / row["saved"] - 1), 3) if row["saved"] else 1.0
     return [
         BenchGoal(f"{case}, {row['contender']}: share of bytes saved", row["saved"], _SAVED, "higher"),
@@ -227,4 +235,17 @@ def build_transform_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
         if "mm2 transforms" in found:
             faster = round(found["watershed bytes"]["krecords_s"] / found["mm2 transforms"]["krecords_s"], 2)
             goals.append(BenchGoal(f"{case}: records/s over MM2 with transforms", faster, _TRANSFORMED, "higher"))
+    return goals
+
+
+def build_archive_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
+    """Of topics that go through a folder, each case beside a worker's copy of the same run."""
+    goals = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        found = {row["contender"]: row for row in rows if row["case"] == case}
+        if case == _FULL_BATCH:
+            rate = _compute_mb_a_cpu_second(found["archive"])
+            goals.append(BenchGoal(f"{case}: archived MB a CPU second", rate, _ARCHIVED_MB_A_CPU_SECOND, "higher"))
+        share = round(found["restore"]["mb_s"] / found[_OURS]["mb_s"], 2)
+        goals.append(BenchGoal(f"{case}: restored MB/s over a worker's copy", share, _RESTORED, "higher"))
     return goals

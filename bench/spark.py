@@ -1,7 +1,8 @@
-"""Flows that change records, against MirrorMaker 2 with single-message transforms.
+"""Flows that change records, against MirrorMaker 2 with single-message transforms; and topics through a folder.
 
-Both leave out records without a value and set a header. MirrorMaker 2 hands its transforms the bytes of a value, so
-that none of them can mask a field; `watershed text`, which does by a regular expression, is ours alone. Environment:
+Both flows leave out records without a value and set a header. MirrorMaker 2 hands its transforms the bytes of a value,
+so that none of them can mask a field; `watershed text`, which does by a regular expression, is ours alone. An archive
+is measured by its processor time, a restore beside a worker that copies the same topic. Environment:
 
     BENCH_SECONDS     how long a copy lasts, about (default 20)
     BENCH_ROUNDS      how often each contender copies a topic; the median counts (default 3)
@@ -18,9 +19,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench.archive_contenders import ArchiveContender, RestoreContender
 from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import CopyRun, MirrorMakerContender, TransformingContender
-from bench.goals import build_transform_goals
+from bench.copy_contenders import CopyRun, MirrorMakerContender, TransformingContender, WatershedContender
+from bench.goals import build_archive_goals, build_transform_goals
 from bench.results import choose_size, is_smoke_run, publish_results, report_progress
 from bench.workload import CopyCase, LoadedTopic, delete_bench_topic, load_topic
 from lab import mirrormaker
@@ -45,6 +47,7 @@ _TRANSFORMS: Final = {
     "transforms.origin.value.literal": "prod",
 }
 _BYTES_A_SECOND: Final = 40e6  # what is loaded for a second of copying
+_Contender = WatershedContender | MirrorMakerContender | ArchiveContender | RestoreContender
 
 
 def main() -> int:
@@ -56,20 +59,22 @@ def main() -> int:
         place = stack.enter_context(run_bench_clusters(scratch))
         process = mirrormaker.start_connect_mirrormaker(scratch / "mm2", place.target.bootstrap[0])
         stack.callback(process.stop)
-        contenders: list[TransformingContender | MirrorMakerContender] = [
+        contenders: list[_Contender] = [
             TransformingContender(place, "watershed bytes", _BYTES),
             MirrorMakerContender(place, "mm2 transforms", process, tuned=True, more=_TRANSFORMS),
-            TransformingContender(place, "watershed text", _TEXT),
+            WatershedContender(place),
+            ArchiveContender(place),
+            RestoreContender(place),
         ]
-        if is_smoke_run():  # a session more would take as long as all else
-            contenders.pop()
+        if not is_smoke_run():  # a session more would take as long as all else
+            contenders.append(TransformingContender(place, "watershed text", _TEXT))
         rows = [row for case in _CASES for row in _measure(place, contenders, case, seconds, rounds)]
-    return publish_results("spark", rows, build_transform_goals(rows))
+    return publish_results("spark", rows, [*build_transform_goals(rows), *build_archive_goals(rows)])
 
 
 def _measure(
     place: BenchClusters,
-    contenders: list[TransformingContender | MirrorMakerContender],
+    contenders: list[_Contender],
     case: CopyCase,
     seconds: float,
     rounds: int,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from spark.archive.archive_run import ArchiveEstimate, ArchiveOutcome, ArchivePlan
     from spark.archive.manifest import ArchiveManifest
     from spark.archive.restore_run import RestoreOutcome, RestorePlan
+    from spark.archive.schema_restore import SchemaOutcome
     from spark.archive.topic_comparison import PartitionComparison
 
 _Told = tuple[str, dict[str, Any]]
@@ -92,9 +93,11 @@ def render_restore_plan(plan: RestorePlan) -> _Told:
         for each in plan.topics
     ]
     lines = [_render_offsets(plan), *_align_columns([["topic", "as", ""], *rows])]
+    lines += _render_schemas(plan.schemas, "would be registered")
     document = {
         "offsets": plan.mode,
         "why_mapped": plan.why_mapped,
+        "schemas": _build_schemas(plan.schemas),
         "topics": [
             {"topic": each.archived.name, "target": each.target, "exists": each.target in plan.existing}
             for each in plan.topics
@@ -116,9 +119,11 @@ def render_restore_outcome(outcome: RestoreOutcome, map_file: Path) -> _Told:
         f"positions: {states.count('committed')} committed, {states.count('there')} there already, "
         f"{states.count('left')} left alone"
     )
+    lines += _render_schemas(outcome.schemas, "registered")
     document = {
         "offsets": outcome.plan.mode,
         "why_mapped": outcome.plan.why_mapped,
+        "schemas": _build_schemas(outcome.schemas),
         "partitions": [
             {"topic": place.topic, "partition": place.partition, "end": end}
             for place, end in sorted(outcome.ends.items())
@@ -188,6 +193,17 @@ _COUNTS = ("archive", "topic", "equal", "missing", "extra", "altered", "gone")
 
 def _count(each: PartitionComparison) -> tuple[int, ...]:
     return each.archived, each.found, each.equal, each.missing, each.extra, each.altered, each.gone
+
+
+def _render_schemas(schemas: SchemaOutcome, done: str) -> list[str]:
+    """Nothing where the archive has none of these topics."""
+    if schemas == type(schemas)():
+        return []
+    return [f"schemas: {schemas.registered} {done}, {schemas.there} there already, {len(schemas.left)} left alone"]
+
+
+def _build_schemas(schemas: SchemaOutcome) -> dict[str, Any]:
+    return {"registered": schemas.registered, "there": schemas.there, "left": list(schemas.left)}
 
 
 def _render_offsets(plan: RestorePlan) -> str:

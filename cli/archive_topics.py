@@ -40,3 +40,12 @@ def find_cluster_settings(path: Path, alias: str) -> tuple[ConnectionSettings, R
     settings = resolve_connection_settings(topology.clusters[alias])
     declared = topology.clusters[alias].registry
     return settings, None if declared is None else resolve_registry_settings(settings)
+
+
+def choose_map_file(place: str, alias: str) -> Path:
+    """Where a restore of the archive at `place` into a cluster keeps the map of offsets that are not equal, unless
+    --map says another place: beside the archive's folder."""
+    from spark.archive.s3_storage import is_object_store
+
+    beside = Path(Path(place).name if is_object_store(place) else place).absolute()
+    return beside.with_name(f"{beside.name}.{alias}.offsets.json")

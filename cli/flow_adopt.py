@@ -6,19 +6,23 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cli.actor import name_actor
+from cli.archive_topics import choose_map_file
 from cli.confirmation import require_confirmation
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
+    from cutover.operations.adoption import AdoptionStage
+    from replicator.adoption.copy_proof import PartitionProof
     from replicator.partition_key import PartitionKey
 
-_ORIGINS = ("mm2", "equal-offsets", "records")  # cutover.operations.adoption, which imports a Kafka client
+_ORIGINS = ("mm2", "equal-offsets", "records", "archive")  # cutover.operations.adoption, which imports a Kafka client
 _PROGRESS_S = 5.0
 
 
@@ -28,7 +32,11 @@ _PROGRESS_S = 5.0
 @click.option(
     "--from", "origin", type=click.Choice(_ORIGINS), default="records", show_default=True,
     help="Who copied. mm2: also reads MirrorMaker's own offset topics; equal-offsets (Cluster Linking): requires the "
-    "source's offsets; records: needs only the records.",
+    "source's offsets; records: needs only the records; archive: `topology restore` did, from --archive.",
+)  # fmt: skip
+@click.option("--archive", "place", default=None, metavar="DIR", help="archive: the folder that was restored.")
+@click.option("--map", "map_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+              help="archive: the restore's map of offsets; default: DIR.TARGET.offsets.json, if it is there.",
 )  # fmt: skip
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this source topic; default: all of the flow.")
 @click.option("--alias", default=None, help="mm2: what MirrorMaker calls the source; default: its alias in the file.")
@@ -56,9 +64,9 @@ _PROGRESS_S = 5.0
     help="How long to wait for the worker's answer; it watches the target's end for 35 s first.",
 )  # fmt: skip
 def adopt(
-    flow_id: str, path: Path, origin: str, topics: tuple[str, ...], alias: str | None, target_alias: str | None,
-    connect_offsets: str | None, connect_group: str | None, accept: tuple[str, ...], dry_run: bool,
-    directory: Path | None, form: str, yes: bool, wait_s: float,
+    flow_id: str, path: Path, origin: str, place: str | None, map_file: Path | None, topics: tuple[str, ...],
+    alias: str | None, target_alias: str | None, connect_offsets: str | None, connect_group: str | None,
+    accept: tuple[str, ...], dry_run: bool, directory: Path | None, form: str, yes: bool, wait_s: float,
 ) -> int:  # fmt: skip
     """Go on behind what another copier left on the target, after a proof of it.
 
@@ -74,9 +82,10 @@ def adopt(
 
     only_mm2 = {"--alias": alias, "--target-alias": target_alias, "--connect-offsets": connect_offsets,
                 "--connect-group": connect_group}  # fmt: skip
-    needless = [option for option, value in only_mm2.items() if value is not None]
-    if needless and origin != "mm2":
-        raise click.UsageError(f"{needless[0]} is for --from mm2; with --from {origin} nothing of it is read")
+    _refuse_needless_options(origin, "mm2", only_mm2)
+    _refuse_needless_options(origin, "archive", {"--archive": place, "--map": map_file})
+    if origin == "archive" and place is None:
+        raise click.UsageError("name the archive that was restored: --from archive --archive DIR")
     accepted = adopting.parse_accepted_findings(accept)
     asked = adopting.AdoptionRequest(
         origin, topics, alias, target_alias, connect_offsets, connect_group, accepted, directory, str(path), wait_s
@@ -86,7 +95,10 @@ def adopt(
     keys, skipped = adopting.list_adoptable_partitions(stage)
     for told in skipped:
         _tell(told)
-    proofs = adopting.prove_adoption(stage, keys, _tell, _Reading().read)
+    if place is None:
+        proofs = adopting.prove_adoption(stage, keys, _tell, _Reading().read)
+    else:
+        proofs = _prove_restored(stage, keys, place, map_file)
     if form == "json":
         click.echo(json.dumps(adopting.encode_adoption(stage, proofs, skipped), indent=2))
     else:
@@ -102,6 +114,38 @@ def adopt(
     for line in proposal.carry_out(name_actor()):
         click.echo(line, err=form == "json")
     return 0
+
+
+def _refuse_needless_options(origin: str, wanted: str, given: Mapping[str, object]) -> None:
+    needless = [option for option, value in given.items() if value is not None]
+    if needless and origin != wanted:
+        raise click.UsageError(f"{needless[0]} is for --from {wanted}; with --from {origin} nothing of it is read")
+
+
+def _prove_restored(
+    stage: AdoptionStage, keys: Sequence[PartitionKey], place: str, map_file: Path | None
+) -> list[PartitionProof]:
+    """What a restore brought, compared with its archive; `_tell`s of partitions that the archive does not hold."""
+    from cutover.operations.adoption import find_compacted_topics
+    from spark.archive.archive_reader import require_manifest
+    from spark.archive.restored_copy_proof import prove_restored_copies, split_archived_partitions
+    from spark.archive.s3_storage import open_archive_storage
+
+    storage = open_archive_storage(place)
+    archived, others = split_archived_partitions(require_manifest(storage), keys)
+    for told in others:
+        _tell(told)
+    if not archived:
+        return []
+    written = map_file or choose_map_file(place, stage.target.alias)
+    return prove_restored_copies(
+        stage.source,
+        stage.target,
+        storage,
+        archived,
+        map_file=written if written.exists() else None,
+        compacted=find_compacted_topics(stage, archived),
+    )
 
 
 def _tell(text: str) -> None:

@@ -43,6 +43,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("flow", "cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),
         ("offsets", "cli.offsets:offsets", "Translate offsets exactly; show, carry and reset positions of groups."),
         ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
+        ("backfill", "cli.backfill:backfill", "Copy a part of a flow's topics, and end; the flow goes on behind it."),
         ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
     "Through storage": (

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.archive_text import render_restore_outcome, render_restore_plan
-from cli.archive_topics import find_cluster_settings, parse_topic_globs
+from cli.archive_topics import choose_map_file, find_cluster_settings, parse_topic_globs
 
 if TYPE_CHECKING:
     from spark.archive.restore_run import OffsetsChoice
+    from spark.archive.schema_restore import SchemaOutcome
 
 
 @click.command(epilog="Example: topology restore orders.yaml --cluster cloud --from /mnt/disk/orders")
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
               help="auto: equal where the cluster allows it, else mapped.")  # fmt: skip
 @click.option("--map", "map_file", type=click.Path(path_type=Path), metavar="FILE",
               help="Where a map of offsets that are not equal goes.  [default: DIR.ALIAS.offsets.json]")  # fmt: skip
+@click.option("--schemas/--no-schemas", "has_schemas", default=True, show_default=True,
+              help="Bring archived schemas to the cluster's registry, with their ids.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Check the archive and the cluster; write no record.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -37,14 +40,16 @@ def restore(
     renames: tuple[str, ...],
     offsets: OffsetsChoice,
     map_file: Path | None,
+    has_schemas: bool,
     dry_run: bool,
     form: str,
 ) -> int:
-    """Bring archived topics back: configs, records at the same offsets, and positions of groups.
+    """Bring archived topics back: schemas, configs, records at the same offsets, and positions of groups.
 
     Creates topics that are missing and refuses those that hold something else. Every object is compared with the
     manifest before anything is written. A run that was killed goes on where it stopped: run it again. Groups with
-    members, and groups that have committed something else, are left alone (exit code 1, each is named).
+    members, groups that have committed something else, and schemas whose id means another schema in the target's
+    registry are left alone (exit code 1, each is named).
 
     Needs CREATE, WRITE, READ, DESCRIBE_CONFIGS and ALTER_CONFIGS on the topics, DESCRIBE_CONFIGS on the cluster, WRITE
     on transactional ids that begin with `watershed-restore|` and `watershed-fill|`, READ on the groups; equal offsets
@@ -52,17 +57,19 @@ def restore(
     """
     from clusters.admin import Admin
     from spark.archive.restore_run import RestoreRequest, plan_restore, restore_topics
-    from spark.archive.s3_storage import is_object_store, open_archive_storage
+    from spark.archive.s3_storage import open_archive_storage
 
-    settings, _registry = find_cluster_settings(path, alias)
+    settings, registry = find_cluster_settings(path, alias)
     selection = parse_topic_globs(topics) if topics else None
-    beside = Path(Path(place).name if is_object_store(place) else place).absolute()
-    where = map_file or beside.with_name(f"{beside.name}.{alias}.offsets.json")
-    request, storage = RestoreRequest(selection, renames, offsets, where), open_archive_storage(place)
+    where = map_file or choose_map_file(place, alias)
+    request = RestoreRequest(selection, renames, offsets, where, registry, has_schemas)
+    storage = open_archive_storage(place)
     if dry_run:
         with Admin(settings) as admin:
             admin.check_identity()
-            _show(render_restore_plan(plan_restore(settings, storage, request, admin)), form)
+            plan = plan_restore(settings, storage, request, admin)
+        _show(render_restore_plan(plan), form)
+        _tell_left_schemas(plan.schemas)
         return 0
     is_quiet = bool(context.obj and context.obj.get("quiet")) or form == "json"
     outcome = restore_topics(settings, storage, request, lambda text: None if is_quiet else click.echo(text, err=True))
@@ -70,7 +77,13 @@ def restore(
     left = [each for each in outcome.positions if each.state == "left"]
     for each in left:
         click.echo(f"{each.wanted.group}, {each.wanted.place}: left alone: {each.why}", err=True)
-    return 1 if left else 0
+    _tell_left_schemas(outcome.schemas)
+    return 1 if left or outcome.schemas.left else 0
+
+
+def _tell_left_schemas(schemas: SchemaOutcome) -> None:
+    for line in schemas.left:
+        click.echo(f"schema not restored: {line}", err=True)
 
 
 def _show(told: tuple[str, dict[str, Any]], form: str) -> None:

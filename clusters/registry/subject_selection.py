@@ -7,7 +7,7 @@ from functools import partial
 
 from clusters.registry.client import RegistryClient
 from clusters.registry.subject_names import parse_subject
-from clusters.registry.version_matching import VersionMatcher
+from clusters.registry.version_matching import ReadableRegistry, VersionMatcher
 from topology.plan import PlanFlow
 
 
@@ -39,6 +39,6 @@ def can_create_subject(flow: PlanFlow, subject: str) -> bool:
     return any(build_target_subject(flow, each) == subject for each in select_subjects(flow, before))
 
 
-def build_version_matcher(flow: PlanFlow, source: RegistryClient, target: RegistryClient) -> VersionMatcher:
+def build_version_matcher(flow: PlanFlow, source: ReadableRegistry, target: RegistryClient) -> VersionMatcher:
     """Matches versions of both registries under the names that the flow gives its subjects."""
     return VersionMatcher(source, target, partial(build_target_subject, flow))

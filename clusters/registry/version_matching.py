@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from clusters.registry.client import RegistryClient
 from clusters.registry.schema import Schema, SchemaReference, SchemaVersion, is_same_schema
+
+
+class ReadableRegistry(Protocol):
+    """What is asked of the registry that schemas come from: a `RegistryClient`, or what an archive holds of one."""
+
+    def subjects(self, *, deleted: bool = False) -> list[str]:
+        """Of all contexts, sorted; `deleted`: those too of which only softly deleted versions are left."""
+        ...
+
+    def history(self, subject: str) -> list[SchemaVersion]:
+        """All versions in order."""
+        ...
+
+    def compatibility(self, subject: str | None = None, *, effective: bool = False) -> str | None:
+        """Of the subject, or of all (subject None); None: not known."""
+        ...
+
+    def mode(self, subject: str | None = None, *, effective: bool = False) -> str | None:
+        """READWRITE, READONLY or IMPORT; None: not known."""
+        ...
 
 
 @dataclass(slots=True)
@@ -14,7 +35,7 @@ class VersionMatcher:
     """One look at two registries: what was read of a subject is kept as long as this lives. target_subject: what a
     subject of the source is called at the target. Everything raises what `RegistryClient` raises."""
 
-    source: RegistryClient
+    source: ReadableRegistry
     target: RegistryClient
     target_subject: Callable[[str], str]
     _at_source: dict[str, list[SchemaVersion]] = field(default_factory=dict)

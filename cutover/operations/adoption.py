@@ -40,6 +40,7 @@ ADOPTION_ORIGINS: Final = {
     "mm2": "MirrorMaker 2",
     "equal-offsets": "a copier with equal offsets",
     "records": "another copier",
+    "archive": "topology restore",
 }
 ADOPTION_WAIT_S: Final = 180.0  # for the worker's answer; it watches the target's end for 35 s first
 
@@ -176,10 +177,19 @@ def prove_adoption(
     say: Callable[[str], None],
     progress: Callable[[PartitionKey, int], None] = lambda _key, _records: None,
 ) -> list[PartitionProof]:
-    """Reads both logs whole. say: what a person should make sure of. progress: told of each block of records."""
+    """Reads both logs whole. say: what a person should make sure of. progress: told of each block of records. A
+    restored archive has a proof of its own (`spark.archive.restored_copy_proof`)."""
     if not keys:
         return []
     notes = _read_notes(stage, say)
+    way = ComparisonOptions(
+        stage.asked.origin == "equal-offsets", find_compacted_topics(stage, keys), stage.asked.directory, progress
+    )
+    return prove_partitions(keys, stage.source, stage.target, notes, way)
+
+
+def find_compacted_topics(stage: AdoptionStage, keys: Sequence[PartitionKey]) -> frozenset[str]:
+    """The topics, by source name, on which a cleaner works on either side. Raises ClusterError."""
     compacted = set()
     with Admin(stage.source) as source, Admin(stage.target) as target:
         here = source.effective_configs(sorted({key.topic for key in keys}))
@@ -191,10 +201,7 @@ def prove_adoption(
         )
         if any("compact" in policy for policy in policies):
             compacted.add(key.topic)
-    way = ComparisonOptions(
-        stage.asked.origin == "equal-offsets", frozenset(compacted), stage.asked.directory, progress
-    )
-    return prove_partitions(keys, stage.source, stage.target, notes, way)
+    return frozenset(compacted)
 
 
 def _read_notes(stage: AdoptionStage, say: Callable[[str], None]) -> MirrorMakerNotes:

@@ -51,7 +51,7 @@ def find_limits(
         return found
     before_ms = end.timestamp_ms if isinstance(end, CopyBound) else None
     try:
-        looked_up = _look_up(source, unknown, before_ms)
+        looked_up = look_up_ends(source, unknown, before_ms)
         write_partition_ends(
             writer,
             [
@@ -82,11 +82,11 @@ def build_partition_end(
     )
 
 
-def _look_up(
+def look_up_ends(
     source: ConnectionSettings, keys: list[PartitionKey], before_ms: int | None
 ) -> dict[PartitionKey, int | ClusterError]:
-    """The log's end now, or the first offset of an instant (-1: no record is that new). Records of open transactions
-    count, too: the copy waits for them. Raises ClusterError."""
+    """The log's end now, or the first offset of an instant (-1: no record is that new). before_ms: the instant,
+    milliseconds since 1970. Records of open transactions count, too: the copy waits for them. Raises ClusterError."""
     logs = read_leader_logs(source, [(key.topic, key.partition) for key in keys], READ_UNCOMMITTED)
     found: dict[PartitionKey, int | ClusterError] = {}
     by_leader: dict[BrokerAddress, list[PartitionKey]] = defaultdict(list)

@@ -32,6 +32,7 @@ from topology.sync_settings import SyncMode
 _EVERY_MS: Final = 5_000  # a record that was translated waits for its schema no longer than this
 _KIND: Final = "schema subject"
 _READONLY, _READWRITE, _IMPORT = "READONLY", "READWRITE", "IMPORT"
+_TRANSLATE: Final = "say `ids: translate`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,7 @@ class SchemaKind:
         began = time.monotonic()
         try:
             with RegistryClient(source) as here, RegistryClient(target) as there:
-                return list(
-                    _Comparison(
-                        flow, build_version_matcher(flow, here, there), _beside(flow, sides.flows)
-                    ).differences()
-                )
+                return compare_schemas(flow, build_version_matcher(flow, here, there), _beside(flow, sides.flows))
         finally:
             self._took_s[flow.id] = time.monotonic() - began
 
@@ -68,7 +65,23 @@ class SchemaKind:
         """Register the missing versions and set the modes and compatibility levels that differ."""
         source, target = resolve_registry_settings(sides.source), resolve_registry_settings(sides.target)
         with RegistryClient(source) as here, RegistryClient(target) as there:
-            return _Carrying(flow, build_version_matcher(flow, here, there), differences).done()
+            return carry_schemas(flow, build_version_matcher(flow, here, there), differences)
+
+
+def compare_schemas(
+    flow: PlanFlow, twins: VersionMatcher, beside: Sequence[PlanFlow] = (), otherwise: str = _TRANSLATE
+) -> list[FieldDrift]:
+    """What the target's registry lacks or has otherwise. beside: flows from elsewhere that carry schemas to the same
+    target. otherwise: what messages say a person can do where an id cannot be kept. Raises ClusterError."""
+    return list(_Comparison(flow, twins, tuple(beside), otherwise).differences())
+
+
+def carry_schemas(
+    flow: PlanFlow, twins: VersionMatcher, differences: Sequence[FieldDrift], otherwise: str = _TRANSLATE
+) -> list[DifferenceOutcome]:
+    """Makes the target's registry so, as far as a difference is `applied`. otherwise: as of `compare_schemas`. Raises
+    ClusterError."""
+    return _Carrying(flow, twins, differences, otherwise).done()
 
 
 def require_registries(flows: Iterable[PlanFlow], connect: SettingsLookup) -> None:
@@ -113,6 +126,7 @@ class _Comparison:
     flow: PlanFlow
     twins: VersionMatcher
     beside: tuple[PlanFlow, ...] = ()  # flows from elsewhere that carry schemas to the same target
+    otherwise: str = _TRANSLATE  # what a person can do where an id cannot be kept
     _modes: bool | None = None  # whether the target's registry has any
 
     def differences(self) -> Iterator[FieldDrift]:
@@ -155,7 +169,7 @@ class _Comparison:
 
     def _why_not(self, name: str, version: SchemaVersion, twins: list[SchemaVersion]) -> str:
         """Why this id cannot be given to this version; empty when it can."""
-        target, other = self.flow.target, "or say `ids: translate`"
+        target, other = self.flow.target, f"or {self.otherwise}"
         if twins:
             return f"the same schema has id {twins[0].id} at {target}, and ids are never changed; {other}"
         taken = self.twins.target.schema(version.id, name)
@@ -164,7 +178,7 @@ class _Comparison:
         if self._modes is None:
             self._modes = self.twins.target.mode() is not None
         if not self._modes:
-            return f"the registry of {target} has no mode IMPORT, so it gives ids of its own; say `ids: translate`"
+            return f"the registry of {target} has no mode IMPORT, so it gives ids of its own; {self.otherwise}"
         ours = {each.id for each in self.twins.history(version.subject)}
         strange = [each for each in self.twins.there(name) if each.id not in ours]
         if strange:
@@ -233,6 +247,7 @@ class _Carrying:
     flow: PlanFlow
     twins: VersionMatcher
     differences: Sequence[FieldDrift]
+    otherwise: str = _TRANSLATE
     _done: dict[tuple[str, str], DifferenceOutcome] = field(default_factory=dict)
     _under_way: set[tuple[str, str]] = field(default_factory=set)
     _before: dict[str, str | None] = field(default_factory=dict)  # modes that are to be put back
@@ -305,7 +320,7 @@ class _Carrying:
             return None
         self._stop = (
             f"the registry of {self.flow.target} gave id {given} to {name} where {version.id} was asked for: it takes "
-            "the mode IMPORT and gives ids of its own all the same. Say `ids: translate`"
+            f"the mode IMPORT and gives ids of its own all the same; {self.otherwise}"
         )
         return self._stop
 

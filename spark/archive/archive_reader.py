@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +16,7 @@ from spark.archive.manifest import (
     parse_object_name,
 )
 from spark.archive.object_format import OpenedObject, decode_object, describe_object
-from spark.archive.storage import ArchiveStorage
+from spark.archive.storage import ArchiveStorage, ReusedMemory
 from spark.errors import ArchiveDamaged, WrongUse
 
 
@@ -42,10 +43,10 @@ def require_manifest(storage: ArchiveStorage) -> ArchiveManifest:
     return found
 
 
-def open_object(storage: ArchiveStorage, entry: ArchivedObject) -> OpenedObject:
-    """An object, if it is what the manifest says. Raises ArchiveDamaged."""
+def open_object(storage: ArchiveStorage, entry: ArchivedObject, memory: ReusedMemory | None = None) -> OpenedObject:
+    """An object, if it is what the manifest says. memory: to read the file into. Raises ArchiveDamaged."""
     where = storage.locate(entry.path)
-    opened = decode_object(_read_entry(storage, entry), where)
+    opened = decode_object(_read_entry(storage, entry, memory or ReusedMemory()), where)
     place = opened.place
     if (place.topic, place.partition, place.first, place.end) != (
         entry.topic, entry.partition, entry.first, entry.end,
@@ -66,9 +67,13 @@ def find_faults(
     """What is missing or changed, each with its path and what to do; empty when all objects are whole. Reads each of
     them to its end."""
 
+    of_thread = threading.local()
+
     def check(entry: ArchivedObject) -> tuple[str, ...]:
+        if not hasattr(of_thread, "memory"):
+            of_thread.memory = ReusedMemory()
         try:
-            _read_entry(storage, entry)
+            _read_entry(storage, entry, of_thread.memory)
         except ArchiveDamaged as damaged:
             return damaged.faults
         report(entry)
@@ -118,11 +123,11 @@ def _read_left_object(storage: ArchiveStorage, path: str, behind: int) -> tuple[
     return opened, describe_object(opened.place, opened.batches, content)
 
 
-def _read_entry(storage: ArchiveStorage, entry: ArchivedObject) -> bytes:
+def _read_entry(storage: ArchiveStorage, entry: ArchivedObject, memory: ReusedMemory) -> memoryview:
     """The bytes of an object. Raises ArchiveDamaged unless they are those of the manifest."""
     where = storage.locate(entry.path)
     try:
-        content = storage.read(entry.path)
+        content = storage.read_into(entry.path, memory)
     except FileNotFoundError:
         raise ArchiveDamaged([f"{where} is missing. Copy it again from where the archive was written"]) from None
     except OSError as error:

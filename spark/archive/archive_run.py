@@ -43,7 +43,7 @@ from spark.archive.manifest import (
     encode_manifest,
 )
 from spark.archive.object_format import ObjectPlace, describe_object, encode_object
-from spark.archive.storage import ArchiveStorage
+from spark.archive.storage import ArchiveStorage, ReusedMemory
 from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
 from spark.errors import NotArchivable, NotReadable, WrongUse
 from spark.judging.partition_sizes import read_partition_bytes
@@ -119,6 +119,26 @@ def plan_archive(settings: ConnectionSettings, topics: TopicSelection, storage: 
                 f"cluster has {now.topic_id}: it was created again. Delete this file, or archive to another folder"
             )
     return ArchivePlan(cluster_id, before, seen, tuple(plan_archive_ranges(before, tails, seen)), kept)
+
+
+def look_at_archived_topics(
+    settings: ConnectionSettings, manifest: ArchiveManifest, topics: TopicSelection
+) -> tuple[SeenTopic, ...]:
+    """What the cluster says now of topics of the archive. Each goes on where the archive ends.
+
+    Raises NotArchivable where one does not, WrongUse for another cluster, ClusterError.
+    """
+    tails = find_tails(manifest)
+    with Admin(settings) as admin, LogOffsetReader(settings) as logs:
+        cluster_id = admin.cluster_id()
+        if manifest.cluster_id != cluster_id:
+            raise WrongUse(
+                f"the archive is of cluster {manifest.cluster_id} ({manifest.cluster}), and {settings.alias} is "
+                f"cluster {cluster_id}"
+            )
+        seen = _look_at_topics(settings, admin, logs, logs.selected(topics), tails)
+    plan_archive_ranges(manifest, tails, seen)
+    return seen
 
 
 def estimate_archive(settings: ConnectionSettings, plan: ArchivePlan, object_bytes: int) -> ArchiveEstimate:
@@ -202,9 +222,10 @@ def write_range(
     Raises NotArchivable where retention takes offsets meanwhile, NotReadable, Unwritable, ClusterError.
     """
     written: list[ArchivedObject] = []
+    memory = ReusedMemory()
     for first, end, batches in _cut_into_objects(_read_batches(settings, span), span, object_bytes):
         place = ObjectPlace(span.topic, span.topic_id, span.partition, first, end)
-        content = encode_object(place, batches)
+        content = encode_object(place, batches, memory)
         entry = describe_object(place, batches, content)
         storage.write_new(entry.path, content)
         written.append(entry)

@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
 from spark.archive.manifest import ArchivedObject
+from spark.archive.storage import ReusedMemory
 from spark.errors import ArchiveDamaged
 from spark.reading.batch_decoding import HEADER_STRUCT, BatchView, CorruptBatch, locate_records, split_checked_batches
 
@@ -33,6 +35,13 @@ _SCHEMA: Final = pa.schema(
         pa.field("batch", pa.binary(), False),
     ]
 )
+
+# At most, of a row without its batch, of a page's header, and of the footer without the topic's name.
+_ROW_BYTES: Final = 64
+_PAGE_HEADER_BYTES: Final = 512
+_FOOTER_BYTES: Final = 1 << 16
+_PAGE_BYTES: Final = 1 << 20  # a page of batches, which is encoded in memory that the processor's cache holds
+_PAGE_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +63,17 @@ class OpenedObject:
     batches: tuple[BatchView, ...]
 
 
-def encode_object(place: ObjectPlace, batches: Sequence[BatchView]) -> memoryview:
-    """The bytes of the file. Batches are in log order; their payloads stay compressed as they are."""
-    columns: list[list[Any]] = [
+def encode_object(place: ObjectPlace, batches: Sequence[BatchView], memory: ReusedMemory | None = None) -> memoryview:
+    """The bytes of the file. Batches are in log order; their payloads stay compressed as they are.
+
+    memory: where the bytes stand, until it is used again; None: in memory of their own.
+    """
+    columns: list[list[int]] = [
         [each.base_offset for each in batches],
         [each.last_offset for each in batches],
         [each.count for each in batches],
         [each.max_timestamp for each in batches],
         [_find_leader_epoch(each) for each in batches],
-        [each.raw for each in batches],
     ]
     footer = {
         "format": OBJECT_FORMAT,
@@ -73,14 +84,19 @@ def encode_object(place: ObjectPlace, batches: Sequence[BatchView]) -> memoryvie
         "end": place.end,
     }
     schema = _SCHEMA.with_metadata({_KEY: json.dumps(footer).encode()})
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    written = pa.BufferOutputStream()
+    arrays: list[Any] = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=False)]
+    arrays.append(_wrap_batches([each.raw for each in batches]))
+    size, page_rows = sum(len(each.raw) for each in batches), _choose_page_rows([len(each.raw) for each in batches])
+    pages = len(batches) // page_rows + len(columns)
+    most = size + len(batches) * _ROW_BYTES + pages * _PAGE_HEADER_BYTES + len(place.topic) + _FOOTER_BYTES
+    room = (memory or ReusedMemory()).take(most)
+    written = pa.FixedSizeBufferWriter(pa.py_buffer(room))
     # Batches are compressed by their producers, or meant not to be; a second codec costs more time than it saves bytes.
     parquet.write_table(
         pa.Table.from_arrays(arrays, schema=schema), written, compression="none", use_dictionary=False,
-        write_statistics=["base_offset", "last_offset"],
+        write_statistics=["base_offset", "last_offset"], write_batch_size=page_rows,
     )  # fmt: skip
-    return memoryview(written.getvalue())
+    return memoryview(room)[: written.tell()]
 
 
 def describe_object(place: ObjectPlace, batches: Sequence[BatchView], content: bytes | memoryview) -> ArchivedObject:
@@ -103,8 +119,9 @@ def describe_object(place: ObjectPlace, batches: Sequence[BatchView], content: b
     )
 
 
-def decode_object(content: bytes, where: str) -> OpenedObject:
-    """`where` names the file in messages. The checksum of every batch is checked. Raises ArchiveDamaged.
+def decode_object(content: bytes | memoryview, where: str) -> OpenedObject:
+    """`where` names the file in messages. The checksum of every batch is checked. Nothing of the result stands in
+    `content`. Raises ArchiveDamaged.
 
     Compare the hash of the content first: Arrow may end the process over bytes that nobody of us wrote.
     """
@@ -129,12 +146,49 @@ def decode_object(content: bytes, where: str) -> OpenedObject:
     return OpenedObject(place, batches)
 
 
+def join_batches(batches: Sequence[BatchView]) -> memoryview:
+    """The bytes of batches one behind the other: where they lie, if they are neighbours in memory, as those of an
+    opened object are; else a copy."""
+    raws = [each.raw for each in batches]
+    addresses = [pa.py_buffer(raw).address for raw in raws]
+    if any(at + len(raw) != behind for at, raw, behind in zip(addresses, raws, addresses[1:], strict=False)):
+        return memoryview(b"".join(raws))
+    return memoryview(pa.foreign_buffer(addresses[0], sum(map(len, raws)), raws))
+
+
 def find_batch_offsets(batch: BatchView) -> Sequence[int]:
     """The offsets of a batch's records, opened only where some are missing in it. Raises CorruptBatch, ValueError."""
     if batch.count == batch.last_offset - batch.base_offset + 1:
         return range(batch.base_offset, batch.last_offset + 1)
     found: list[int] = locate_records([batch]).offset.tolist()
     return found
+
+
+def _choose_page_rows(sizes: Sequence[int]) -> int:
+    """After how many rows the writer asks whether a page is full."""
+    return min(max(_PAGE_BYTES * len(sizes) // max(sum(sizes), 1), 1), _PAGE_ROWS)
+
+
+def _wrap_batches(raws: Sequence[memoryview]) -> pa.ChunkedArray:
+    """The batches as Arrow's column, where they lie: neighbours in memory are one chunk."""
+    chunks: list[pa.Array] = []
+    first, behind = 0, -1
+    addresses = [pa.py_buffer(raw).address for raw in raws]
+    for at, raw in enumerate(raws):
+        if at and (addresses[at] != behind or raw.obj is not raws[first].obj):
+            chunks.append(_wrap_neighbours(raws[first:at], addresses[first]))
+            first = at
+        behind = addresses[at] + len(raw)
+    if raws:
+        chunks.append(_wrap_neighbours(raws[first:], addresses[first]))
+    return pa.chunked_array(chunks, pa.binary())
+
+
+def _wrap_neighbours(raws: Sequence[memoryview], address: int) -> pa.Array:
+    edges = np.zeros(len(raws) + 1, np.int32)  # neighbours are of one answer, which is far below 2 GiB
+    np.cumsum([len(raw) for raw in raws], out=edges[1:])
+    content = pa.foreign_buffer(address, int(edges[-1]), raws[0])
+    return pa.Array.from_buffers(pa.binary(), len(raws), [None, pa.py_buffer(edges), content])
 
 
 def _open_batch(cell: Any) -> BatchView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -42,16 +42,20 @@ def build_restored_map(objects: Iterable[OpenedObject], base: int, end: int) -> 
     source offset behind the archive."""
     runs: list[OffsetRun] = []
     target, expected = base, -1
-    for opened in objects:
-        for batch in opened.batches:
-            for offset in _list_starts(find_batch_offsets(batch), opened.place.first):
-                first, records = offset
-                if first != expected:
-                    runs.append(OffsetRun(target, first))
-                target, expected = target + records, first + records
+    for first, records in list_archived_spans(objects):
+        if first != expected:
+            runs.append(OffsetRun(target, first))
+        target, expected = target + records, first + records
     if expected != end:
         runs.append(OffsetRun(target, end))
     return OffsetMap(runs), target
+
+
+def list_archived_spans(objects: Iterable[OpenedObject]) -> Iterator[tuple[int, int]]:
+    """(first offset, records) of consecutive offsets that the archive holds, in log order; neighbours may touch."""
+    for opened in objects:
+        for batch in opened.batches:
+            yield from _list_starts(find_batch_offsets(batch), opened.place.first)
 
 
 def encode_restored_offsets(cluster_id: str, found: Iterable[RestoredOffsets]) -> str:

@@ -34,9 +34,10 @@ from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARG
 from replicator.partition_states import Halt, Reinspect
 from spark.archive.archive_reader import open_object
 from spark.archive.manifest import ArchivedObject, ArchivedPartition
+from spark.archive.object_format import join_batches
 from spark.archive.offset_mapping import build_restored_map
 from spark.archive.restore_producer import OpenConnection, RestoreProducer, take_producer, wait_for_quiet_logs
-from spark.archive.storage import ArchiveStorage
+from spark.archive.storage import ArchiveStorage, ReusedMemory
 from spark.archive.topic_comparison import compare_partition
 from spark.errors import NotRestorable
 from spark.reading.batch_decoding import BatchView
@@ -222,14 +223,14 @@ class PartitionRestore:
 
     def _write(self, copy: PartitionCopy, terms: TargetTerms) -> int:
         repacking = RepackTerms(terms.limits, dense=terms.gap_method is not None)
-        gaps = None
+        gaps, memory = None, ReusedMemory()
         if terms.gap_method is not None:
             gaps = GapFiller(self._log, RESTORE_FLOW, terms.gap_method, terms.bump)
         try:
             for entry in self._objects:
                 if entry.end <= copy.source.position:
                     continue
-                for piece, end in _cut_pieces(open_object(self._storage, entry).batches):
+                for piece, end in _cut_pieces(open_object(self._storage, entry, memory).batches):
                     self._write_piece(copy, gaps, piece, max(end, copy.source.position), repacking)
                 self._report(entry.end)
             self._accept(copy, SelectedBatches([], self._archived.end, -1))
@@ -289,11 +290,9 @@ def _is_passing(trouble: ClusterError) -> bool:
 
 def _cut_pieces(batches: Sequence[BatchView]) -> Iterator[tuple[memoryview, int]]:
     """Neighbouring batches as one buffer each, with the offset behind the last of them."""
-    waiting: list[memoryview] = []
-    size = 0
+    first, size = 0, 0
     for at, batch in enumerate(batches):
-        waiting.append(batch.raw)
         size += len(batch.raw)
         if size >= _PIECE_BYTES or at + 1 == len(batches):
-            yield memoryview(b"".join(waiting)), batch.last_offset + 1
-            waiting, size = [], 0
+            yield join_batches(batches[first : at + 1]), batch.last_offset + 1
+            first, size = at + 1, 0

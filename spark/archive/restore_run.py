@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from clusters.admin import Admin
+from clusters.registry.registry_settings import RegistrySettings
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import Connection, open_connection
@@ -43,6 +44,12 @@ from spark.archive.restore_plan import (
     select_archived_topics,
 )
 from spark.archive.restore_producer import require_producers_told, wait_for_quiet_logs
+from spark.archive.schema_restore import (
+    SchemaOutcome,
+    explain_schemas_without_registry,
+    plan_schemas,
+    restore_schemas,
+)
 from spark.archive.storage import ArchiveStorage
 from spark.errors import ArchiveDamaged, NotRestorable
 from topology.selectors import TopicSelection
@@ -57,17 +64,21 @@ _EXPIRATION: Final = "producer.id.expiration.ms"
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """topics: None for all of the archive. renames: as of `select_archived_topics`. map_file: where the map of offsets
-    is written, where they are not equal."""
+    is written, where they are not equal. registry: the target's, None: the file declares none. has_schemas: archived
+    schemas are brought, too."""
 
     topics: TopicSelection | None
     renames: tuple[str, ...]
     offsets: OffsetsChoice
     map_file: Path
+    registry: RegistrySettings | None = None
+    has_schemas: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What a restore would do. why_mapped: why offsets cannot be equal, "" where they are."""
+    """What a restore would do. why_mapped: why offsets cannot be equal, "" where they are. schemas: what becomes of
+    those that are archived."""
 
     manifest: ArchiveManifest
     topics: tuple[RestoredTopic, ...]
@@ -75,6 +86,7 @@ class RestorePlan:
     mode: RestoreMode
     why_mapped: str
     support: AlignmentSupport
+    schemas: SchemaOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,8 @@ class RestoreOutcome:
 
     plan: RestorePlan
     ends: Mapping[TopicPartition, int]
-    positions: tuple[PositionOutcome, ...] = field(default=())
+    positions: tuple[PositionOutcome, ...]
+    schemas: SchemaOutcome
 
 
 def plan_restore(
@@ -117,7 +130,8 @@ def plan_restore(
     if refused:
         raise NotRestorable("\n".join(refused))
     existing = frozenset(each.target for each in restored if each.target in there)
-    return RestorePlan(manifest, restored, existing, mode, why, support)
+    schemas = _bring_schemas(settings, request, manifest, [topic.name for topic, _ in named], plan_schemas)
+    return RestorePlan(manifest, restored, existing, mode, why, support, schemas)
 
 
 def restore_topics(
@@ -126,7 +140,7 @@ def restore_topics(
     request: RestoreRequest,
     report: Callable[[str], None] = lambda _: None,
 ) -> RestoreOutcome:
-    """Brings the chosen topics to the archive's end, then commits positions of groups.
+    """Brings schemas to the registry and the chosen topics to the archive's end, then commits positions of groups.
 
     Raises as `plan_restore`, and Unwritable for the map of offsets.
     """
@@ -136,6 +150,8 @@ def restore_topics(
         known = read_restored_offsets(request.map_file) if plan.mode == "mapped" else {}
         with closing(_RunningRestore(settings, storage, plan, admin, known, report)) as running:
             running.check_existing()
+            names = [topic.archived.name for topic in plan.topics]
+            schemas = _bring_schemas(settings, request, plan.manifest, names, restore_schemas)
             running.prepare_topics()
             ends = running.write()
             maps = running.build_maps()
@@ -144,7 +160,7 @@ def restore_topics(
         for topic in plan.topics:
             restore_topic_configs(admin, topic.target, topic.wanted, topic.meanwhile)
     positions = restore_positions(settings, _list_positions(plan, maps))
-    return RestoreOutcome(plan, ends, tuple(positions))
+    return RestoreOutcome(plan, ends, tuple(positions), schemas)
 
 
 class _RunningRestore:
@@ -281,6 +297,21 @@ def _plan_topic(manifest: ArchiveManifest, topic: ArchivedTopic, target: str, ad
     filling = build_filling_configs(wanted, admin)
     meanwhile = build_filled_configs(wanted, filling, largest_batch=largest, broker_max_message=most)
     return RestoredTopic(topic, target, wanted, meanwhile)
+
+
+def _bring_schemas(
+    settings: ConnectionSettings,
+    request: RestoreRequest,
+    manifest: ArchiveManifest,
+    topics: Sequence[str],
+    bring: Callable[[RegistrySettings, ArchiveManifest, Sequence[str]], SchemaOutcome],
+) -> SchemaOutcome:
+    """`bring` is `plan_schemas` or `restore_schemas`. Raises ClusterError."""
+    if not request.has_schemas or not manifest.schemas:
+        return SchemaOutcome()
+    if request.registry is None:
+        return explain_schemas_without_registry(manifest, topics, settings.alias)
+    return bring(request.registry, manifest, topics)
 
 
 def _find_support(settings: ConnectionSettings, admin: Admin, offsets: OffsetsChoice) -> AlignmentSupport:

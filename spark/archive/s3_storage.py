@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from spark.archive.storage import ArchiveStorage, FolderStorage
+from spark.archive.storage import ArchiveStorage, FolderStorage, ReusedMemory
 from spark.errors import Unwritable, WrongUse
 
 _SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -49,6 +49,10 @@ class ObjectStoreStorage:
         """The whole object. Raises FileNotFoundError, OSError."""
         with self._files.open_input_stream(f"{self._root}/{path}") as stream:
             return bytes(stream.read())
+
+    def read_into(self, path: str, memory: ReusedMemory) -> memoryview:
+        """The whole object. Raises FileNotFoundError, OSError."""
+        return memoryview(self.read(path))
 
     def list_names(self, folder: str) -> list[str]:
         """Names of the objects below a prefix, sorted; empty where there are none."""

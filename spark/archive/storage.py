@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -15,6 +16,20 @@ from spark.errors import Unwritable, WrongUse
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 _TEMPORARY: Final = ".tmp-"
 _LOCK_FILE: Final = ".lock"
+
+
+class ReusedMemory:
+    """Memory for one object after the other; of one thread. Fresh memory of 32 MiB for each costs more than to encode
+    or to hash it: the system hands it out page by page, and clears each."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def take(self, size: int) -> bytearray:
+        """At least `size` bytes; what was taken before holds other content from now on."""
+        if len(self._held) < size:
+            self._held = bytearray(size)
+        return self._held
 
 
 class ArchiveStorage(Protocol):
@@ -27,6 +42,10 @@ class ArchiveStorage(Protocol):
 
     def read(self, path: str) -> bytes:
         """The whole file. Raises FileNotFoundError."""
+        ...
+
+    def read_into(self, path: str, memory: ReusedMemory) -> memoryview:
+        """The whole file, valid until the memory is used again. Raises FileNotFoundError."""
         ...
 
     def list_names(self, folder: str) -> list[str]:
@@ -58,9 +77,21 @@ class FolderStorage:
 
     def read(self, path: str) -> bytes:
         """The whole file; never through a link. Raises OSError."""
-        opened = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(opened, "rb") as file:
+        with self._open(path) as file:
             return file.read()
+
+    def read_into(self, path: str, memory: ReusedMemory) -> memoryview:
+        """The whole file, valid until the memory is used again; never through a link. Raises OSError."""
+        with self._open(path) as file:
+            room = memoryview(memory.take(os.fstat(file.fileno()).st_size + 1))
+            end = 0
+            while read := file.readinto(room[end:]):
+                end += read
+            return room[:end] if end < len(room) else memoryview(bytes(room) + file.read())  # it grows meanwhile
+
+    def _open(self, path: str) -> BufferedReader:
+        opened = os.open(self.root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fdopen(opened, "rb")
 
     def list_names(self, folder: str) -> list[str]:
         """Names of the files in a folder, sorted."""

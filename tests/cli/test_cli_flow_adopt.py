@@ -53,8 +53,10 @@ def file(directory: Path, more: str = "") -> Path:
         ("    offsets: aligned\n", ("--dry-run",), "has `offsets: aligned`"),
         ("    delivery: {semantics: transactions}\n", ("--dry-run",), "copies in transactions"),
         ("", ("--from", "records", "--connect-group", "g"), "--connect-group is for --from mm2; with --from records"),
+        ("", ("--from", "archive"), "name the archive that was restored: --from archive --archive DIR"),
+        ("", ("--archive", "disk"), "--archive is for --from archive; with --from records"),
     ],
-    ids=["unacceptable", "latest", "aligned", "transactions", "notes"],
+    ids=["unacceptable", "latest", "aligned", "transactions", "notes", "archive", "folder"],
 )
 def test_refused_before_a_cluster_is_asked(tmp_path, capsys, more: str, options: tuple[str, ...], says: str) -> None:
     assert main(["flow", "adopt", "onprem-to-cloud", str(file(tmp_path, more)), *options]) == 2

@@ -11,7 +11,8 @@ from clusters.cluster_protocol import LogRange
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
 from clusters.topic_partition import TopicPartition
 from replicator.copy.aligned.filling_configs import find_configs_to_restore
-from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from replicator.partition_key import PartitionKey
 from spark.archive.archive_plan import find_tails, plan_archive_ranges
 from spark.archive.archive_reader import find_left_objects, open_object, read_manifest
 from spark.archive.group_restore import WantedPosition, judge_positions
@@ -29,7 +30,9 @@ from spark.archive.restore_plan import (
     explain_unusable_log,
     select_archived_topics,
 )
+from spark.archive.restored_copy_proof import judge_comparison, list_stretches, split_archived_partitions
 from spark.archive.storage import FolderStorage
+from spark.archive.topic_comparison import PartitionComparison
 from spark.errors import NotArchivable, WrongUse
 from tests.spark.archives import TOPIC, TOPIC_ID, batch_at, seen, write_archive, write_object
 from topology.selectors import Selector, TopicSelection
@@ -207,3 +210,38 @@ def test_a_group_keeps_what_it_has_and_one_with_members_is_left_alone() -> None:
     }  # fmt: skip
     assert "has members (Stable)" in found["live"].why
     assert "has committed offset 9" in found["moved"].why
+
+
+def test_the_map_of_a_restored_topic_has_the_gaps_of_the_archive(tmp_path: Path) -> None:
+    storage = FolderStorage(tmp_path)
+    objects = [
+        write_object(storage, 0, 0, 30, [batch_at(0, 10), batch_at(10, 10, missing=(3, 4)), batch_at(25, 5)]),
+        write_object(storage, 0, 30, 45, [batch_at(30, 10)]),
+    ]
+    equal = list_stretches(storage, objects, None)
+    assert equal == [ExplicitRun(0, 0, 13), ExplicitRun(15, 15, 5), ExplicitRun(25, 25, 15)]
+    offsets, end = build_restored_map((open_object(storage, each) for each in objects), 7, 45)
+    mapped = list_stretches(storage, objects, RestoredOffsets(TOPIC, 0, "copy", TOPIC_ID, end, offsets))
+    assert mapped == [ExplicitRun(7, 0, 13), ExplicitRun(20, 15, 5), ExplicitRun(25, 25, 15)]
+
+
+def test_a_flow_goes_on_only_behind_what_is_the_archive(tmp_path: Path) -> None:
+    stretches = [ExplicitRun(0, 0, 40)]
+    found = PartitionComparison(TOPIC, 0, archived=40, found=40, equal=40)
+    assert judge_comparison(found, stretches, 40, is_compacted=False).exact
+    partly = PartitionComparison(TOPIC, 0, archived=30, found=30, equal=30, gone=10)
+    assert judge_comparison(partly, stretches, 40, is_compacted=False).exact  # retention of the target
+    other = PartitionComparison(TOPIC, 0, archived=40, found=40, missing=1, extra=1, altered=2, first_difference=3)
+    verdict = judge_comparison(other, stretches, 40, is_compacted=False)
+    assert verdict.counts == {"missing": 1, "changed": 2, "foreign": 1}
+    lacking = PartitionComparison(TOPIC, 0, archived=40, found=39, missing=1, first_difference=3)
+    assert judge_comparison(lacking, stretches, 40, is_compacted=True).refused(["compacted"]) == []
+    assert judge_comparison(lacking, stretches, 40, is_compacted=False).refused() == ["missing"]
+
+
+def test_partitions_that_came_after_the_archive_are_named(tmp_path: Path) -> None:
+    manifest = write_archive(tmp_path, 40)
+    keys = [PartitionKey("f", TOPIC, TOPIC, 0), PartitionKey("f", TOPIC, TOPIC, 1), PartitionKey("f", "other", "o", 0)]
+    held, others = split_archived_partitions(manifest, keys)
+    assert held == keys[:1]
+    assert others == [f"{TOPIC}-1: the archive does not hold it", "other-0: the archive does not hold it"]

@@ -20,6 +20,7 @@ from clusters.admin import Admin
 from clusters.group_offsets import CommittedPosition, GroupOffsets
 from clusters.registry.client import RegistryClient
 from clusters.registry.registry_settings import RegistrySettings
+from clusters.registry.schema import Schema
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from clusters.wire.connection import open_connection
@@ -316,6 +317,20 @@ def test_schemas_open_transactions_and_a_topic_that_is_created_again(
     assert found.pop((f"{topic_name}-address", 1))  # the values refer to it
     value = f"{topic_name}-value"
     assert found == {(value, 1): ids[0], (value, 2): ids[1], (f"{topic_name}-key", 1): key}
+    restoring = ["restore", file, "--cluster", "cloud", "--from", folder]
+    assert run(*restoring) == 1
+    assert "the file declares no schema registry for cluster cloud" in capsys.readouterr().err
+    declared = f'"], schema_registry: {{url: "{registry_pair[1].url}"}}}}\nflows'
+    file.write_text(file.read_text().replace('"]}\nflows', declared))
+    with RegistryClient(RegistrySettings("cloud", registry_pair[1].url)) as client:
+        client.register(f"{topic_name}-of-another", Schema('"string"'))
+        assert (
+            run(*restoring) == 1
+        )  # this registry gives ids of its own; one in memory that does not: test_archive_schemas
+        told = capsys.readouterr()
+        assert "schemas: 0 registered, 0 there already, 4 left alone" in told.out
+        assert f"schema not restored: {value}, version 1: the registry of cloud has no mode IMPORT" in told.err
+    assert run(*restoring, "--no-schemas") == 0
     writing.commit_transaction()
     wait_decided(settings["onprem"], topic_name)
     assert run(*archiving) == 0

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from clusters.registry.record_schemas import UnknownSchema
 from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
 from replicator.batch.records import RawRecord, decode_record_fields, decode_records
 from replicator.batch.repack import RejectedRecord
 from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from spark.transform.compiled_transform import CompiledTransform, compile_transform
 from spark.transform.expression_rules import WrongExpression
+from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_rows import SourcePart
 from topology.record_transform import RecordTransform
 
@@ -99,7 +101,7 @@ class SparkTransformEngine:
             if piece.is_one:
                 return [TransformedPart([], [_reject(piece, failed.condition)])]
             halves = [self._transform(compiled, [half])[0] for half in piece.halve()]
-            return [TransformedPart(halves[0].batches + halves[1].batches, halves[0].rejected + halves[1].rejected)]
+            return [_join_halves(*halves)]
 
     def _run(self, compiled: CompiledTransform, pieces: list[_Piece]) -> list[TransformedPart]:
         from py4j.protocol import Py4JError
@@ -111,6 +113,10 @@ class SparkTransformEngine:
         except (PySparkException, Py4JError) as error:
             raise _judge(error) from None
         return _read_results(pieces, rows)
+
+
+def _join_halves(one: TransformedPart, two: TransformedPart) -> TransformedPart:
+    return TransformedPart(one.batches + two.batches, one.rejected + two.rejected, one.unknown | two.unknown)
 
 
 def _judge(error: Exception) -> Exception:
@@ -157,6 +163,7 @@ def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
             piece.request.part.read(),
             tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
             piece.request.batch_bytes,
+            piece.request.schemas,
         )
         for number, piece in group
     ]
@@ -165,15 +172,18 @@ def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
 
 def _read_results(pieces: Sequence[_Piece], rows: pa.Table) -> list[TransformedPart]:
     results = [TransformedPart([], []) for _ in pieces]
+    unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
     for row in rows.to_pylist():
         result, piece = results[row["part"]], pieces[row["part"]]
         if row["reason"] is None:
             result.batches.append(_read_batch(row))
+        elif (lacking := parse_unknown_schema(row["reason"])) is not None:
+            unknown[row["part"]].add(lacking)
         else:
             offset = row["offset"]
             reason = row["reason"] or piece.request.leave_out[offset]
             result.rejected.append(_build_rejected(RawRecord(offset, row["timestamp"], row["data"]), reason))
-    return results
+    return [result._replace(unknown=frozenset(ids)) for result, ids in zip(results, unknown, strict=True)]
 
 
 def _read_batch(row: dict[str, Any]) -> RawBatch:

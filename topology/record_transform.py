@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from topology.secret_ref import SecretRef
 
-RegistryFormat = Literal["avro"]
+RegistryFormat = Literal["avro", "protobuf"]
 RecordFormat = Literal["bytes", "string", "json"] | RegistryFormat
-REGISTRY_FORMATS: Final[tuple[RegistryFormat, ...]] = ("avro",)  # records with the id of a schema in front
+REGISTRY_FORMATS: Final[tuple[RegistryFormat, ...]] = ("avro", "protobuf")  # records with the id of a schema in front
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json", *REGISTRY_FORMATS)
 _SECRET = re.compile(r"\bsecret\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")

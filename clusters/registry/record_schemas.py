@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Schema
+from clusters.registry.protobuf_compiler import compile_protobuf
+from clusters.registry.schema import PROTOBUF, Schema
 from clusters.registry.schema_id_translation import SCHEMA_ID_MAGIC, SCHEMA_ID_PREFIX_BYTES
 from clusters.registry.subject_names import SubjectSide, build_subject
 
@@ -21,12 +22,14 @@ _MOST_REFERENCES = 1_000  # of one schema, all levels together
 @dataclass(frozen=True, slots=True)
 class WriterSchema:
     """A schema with all that it refers to. type: AVRO, JSON or PROTOBUF. references: (name, text), what is referred to
-    before what refers to it; the name is an Avro full name or an import path."""
+    before what refers to it; the name is an Avro full name or an import path. descriptors: of Protobuf, all of it
+    compiled (a FileDescriptorSet)."""
 
     id: int
     type: str
     text: str
     references: tuple[tuple[str, str], ...] = ()
+    descriptors: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +77,23 @@ def read_schema_id(payload: bytes) -> int:
     return int.from_bytes(payload[1:SCHEMA_ID_PREFIX_BYTES], "big")
 
 
-def read_writer_schema(registry: RegistryClient, id: int) -> WriterSchema | None:
-    """None where the registry has no such id, or lacks what its schema refers to. Raises what `RegistryClient`
-    raises."""
-    schema = registry.schema(id)
+def read_writer_schema(registry: RegistryClient, id: int) -> WriterSchema | str:
+    """A text says why there is none: the registry has no such id, or lacks what its schema refers to, or what it has is
+    no schema. Raises what `RegistryClient` raises."""
+    schema, alias = registry.schema(id), registry.settings.alias
     if schema is None:
-        return None
+        return f"schema id {id} is not in the schema registry of {alias}"
     found: dict[str, str] = {}
-    return WriterSchema(id, schema.type, schema.text, tuple(found.items())) if _add(registry, schema, found) else None
+    if not _add(registry, schema, found):
+        return f"schema id {id} refers to what is not in the schema registry of {alias}"
+    references = tuple(found.items())
+    if schema.type != PROTOBUF:
+        return WriterSchema(id, schema.type, schema.text, references)
+    try:
+        descriptors = compile_protobuf(schema.text, references)
+    except ValueError as error:
+        return f"schema id {id} is no Protobuf: {error}"
+    return WriterSchema(id, schema.type, schema.text, references, descriptors)
 
 
 def list_subject_ids(registry: RegistryClient, topic: str, side: SubjectSide) -> Iterator[int]:

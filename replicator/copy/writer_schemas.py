@@ -42,7 +42,7 @@ class FlowWriterSchemas:
     source: ConnectionSettings
     ids: FlowSchemaIds | None = None  # where ids are translated
     _writers: dict[int, WriterSchema] = field(default_factory=dict)
-    _absent: dict[int, float] = field(default_factory=dict)  # id → until when that is believed
+    _absent: dict[int, tuple[str, float]] = field(default_factory=dict)  # id → why, until when that is believed
     _seen: dict[_Place, set[int]] = field(default_factory=lambda: defaultdict(set))
     _plain: dict[_Place, set[int]] = field(default_factory=lambda: defaultdict(set))  # ids that are those of no subject
 
@@ -64,14 +64,14 @@ class FlowWriterSchemas:
             self._plain.pop((topic, side), None)
 
     def _list_side(self, topic: str, side: SubjectSide) -> SideSchemas:
-        now, seen = time.monotonic(), self._seen.get((topic, side), set())
-        absent = {
-            id: f"schema id {id} is not in the schema registry of {self.flow.source}, or what it refers to is not"
-            for id in seen
-            if self._absent.get(id, 0.0) > now
-        }
+        seen = self._seen.get((topic, side), set())
+        absent = {id: why for id in seen if (why := self._explain_absence(id))}
         writers = {id: self._writers[id] for id in seen if id in self._writers}
         return SideSchemas(writers, absent, self._find_targets(topic, side))
+
+    def _explain_absence(self, id: int) -> str:
+        why, until = self._absent.get(id, ("", 0.0))
+        return why if until > time.monotonic() else ""
 
     def _find_targets(self, topic: str, side: SubjectSide) -> Mapping[int, int] | None:
         known = None if self.ids is None else self.ids.find_known(topic)
@@ -94,8 +94,8 @@ class FlowWriterSchemas:
             with RegistryClient(resolve_registry_settings(self.source)) as registry:
                 for id in sorted(asked):
                     found = read_writer_schema(registry, id)
-                    if found is None:
-                        self._absent[id] = time.monotonic() + _ABSENT_S
+                    if isinstance(found, str):
+                        self._absent[id] = (found, time.monotonic() + _ABSENT_S)
                     else:
                         self._writers[id] = found
         for each in wanted:
@@ -103,8 +103,7 @@ class FlowWriterSchemas:
 
     def _learn_target(self, key: PartitionKey, unknown: UnknownSchema, offset: int) -> str:
         side, id = unknown
-        is_absent = side in self._opened and self._absent.get(id, 0.0) > time.monotonic()
-        if self.ids is None or is_absent:
+        if self.ids is None or (side in self._opened and self._explain_absence(id)):
             return ""
         targets = self._find_targets(key.topic, side)
         if targets is None or id in targets:

@@ -15,6 +15,8 @@ from topology.bounded_json import parse_json
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 _DEEPEST: Final = 200
+MAX_DIGITS: Final = 38  # of a decimal of Spark
+_DECIMAL_BYTES: Final = 16  # they hold so many digits
 _LOGICAL_OF: Final = {
     "date": "int", "time-millis": "int", "time-micros": "long", "timestamp-millis": "long", "timestamp-micros": "long",
     "timestamp-nanos": "long", "local-timestamp-millis": "long", "local-timestamp-micros": "long",
@@ -49,10 +51,16 @@ class AvroType:
 
 @dataclass(frozen=True, slots=True)
 class AvroSchema:
-    """A type, and those that it refers to by their full names."""
+    """A type, and those that it refers to by their full names. without_bytes: the names of those whose values take no
+    byte, so that any number of them does not either."""
 
     root: AvroType
     names: Mapping[str, AvroType]
+    without_bytes: frozenset[str] = frozenset()
+
+    def is_without_bytes(self, type: AvroType) -> bool:
+        """Whether all values of the type take no byte."""
+        return type.kind == "null" or type.name in self.without_bytes
 
     def resolve(self, type: AvroType) -> AvroType:
         """The type itself, where only its name is said."""
@@ -67,7 +75,8 @@ def parse_avro_schema(text: str, references: Sequence[tuple[str, str]] = ()) -> 
             parser.parse(_read_json(each), "")
         except ValueError as error:
             raise ValueError(f"in {name}, which it refers to: {error}") from None
-    return AvroSchema(parser.parse(_read_json(text), ""), parser.names)
+    root = parser.parse(_read_json(text), "")
+    return AvroSchema(root, parser.names, frozenset(parser.without_bytes))
 
 
 def split_nullable(schema: AvroSchema, type: AvroType) -> tuple[AvroType, int | None, int]:
@@ -95,6 +104,7 @@ def _read_json(text: str) -> Any:
 @dataclass(slots=True)
 class _Parser:
     names: dict[str, AvroType] = field(default_factory=dict)
+    without_bytes: set[str] = field(default_factory=set)
 
     def parse(self, value: Any, namespace: str) -> AvroType:
         if isinstance(value, str):
@@ -135,12 +145,21 @@ class _Parser:
                 raise ValueError(f"the size of `{full}` is no number")
             found = _add_logical(AvroType("fixed", full, size=size), value)
         elif kind == "enum":
-            found = AvroType("enum", full, symbols=tuple(map(str, value.get("symbols") or ())))
+            symbols = value.get("symbols")
+            if not isinstance(symbols, list):
+                raise ValueError(f"the symbols of `{full}` are no list")
+            found = AvroType("enum", full, symbols=tuple(map(str, symbols)))
         else:
             self.names[full] = AvroType("record", full)  # its fields may refer to it
             found = AvroType("record", full, fields=tuple(self._list_fields(full, value.get("fields"), own)))
         self.names[full] = found
+        inner = [type for _, type in found.fields]
+        if found.kind != "enum" and not found.size and all(self._takes_no_byte(each) for each in inner):
+            self.without_bytes.add(full)
         return found
+
+    def _takes_no_byte(self, type: AvroType) -> bool:
+        return type.kind == "null" or type.name in self.without_bytes
 
     def _list_fields(self, record: str, fields: Any, namespace: str) -> list[tuple[str, AvroType]]:
         if not isinstance(fields, list) or not all(isinstance(each, dict) for each in fields):
@@ -162,5 +181,6 @@ def _add_logical(type: AvroType, value: Mapping[str, Any]) -> AvroType:
 
 
 def _fits(precision: int, type: AvroType) -> bool:
-    """Whether the bytes of a fixed hold so many digits."""
-    return type.kind == "bytes" or 10**precision - 1 < 1 << max(8 * type.size - 1, 0)
+    """Whether the bytes of a fixed hold so many digits. (More than 38 no column holds.)"""
+    is_small = type.kind == "fixed" and type.size <= _DECIMAL_BYTES
+    return not is_small or (precision <= MAX_DIGITS and 10**precision - 1 < 1 << max(8 * type.size - 1, 0))

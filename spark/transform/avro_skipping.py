@@ -15,7 +15,7 @@ from spark.transform.avro_schemas import AvroSchema, AvroType
 
 Skip = Callable[[bytes, int], int]  # (data, where it begins) → where it ends
 
-_FIXED_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+_FIXED_SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 _LONG_BITS: Final = 64
 
 
@@ -60,16 +60,6 @@ def check_count(count: int, data: bytes, at: int) -> None:
         raise IndexError(at)
 
 
-def is_without_bytes(schema: AvroSchema, type: AvroType, above: tuple[str, ...] = ()) -> bool:
-    """Whether all values of the type take no byte, so that any number of them does not either."""
-    type = schema.resolve(type)
-    if type.kind == "record":
-        return type.name not in above and all(
-            is_without_bytes(schema, each, (*above, type.name)) for _, each in type.fields
-        )
-    return type.kind == "null" or (type.kind == "fixed" and type.size == 0)
-
-
 @dataclass(slots=True)
 class SkipBuilder:
     """Functions that pass over the types of one schema."""
@@ -79,6 +69,8 @@ class SkipBuilder:
 
     def build(self, type: AvroType) -> Skip:
         """Raises IndexError and ValueError when it is called."""
+        if self.schema.is_without_bytes(type):
+            return lambda _data, at: at
         if type.kind == "named":
             return lambda data, at: self._find(type.name)(data, at)  # it may contain itself
         if type.kind in _FIXED_SIZES or type.kind == "fixed":
@@ -95,7 +87,7 @@ class SkipBuilder:
         item = self.build(type.inner[0])
         if type.kind == "map":
             return _build_blocks(lambda data, at: item(data, _skip_bytes(data, at)))
-        return _build_blocks(None if is_without_bytes(self.schema, type.inner[0]) else item)
+        return _build_blocks(None if self.schema.is_without_bytes(type.inner[0]) else item)
 
     def _find(self, name: str) -> Skip:
         found = self._named.get(name)

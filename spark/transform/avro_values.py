@@ -15,17 +15,16 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from clusters.varints import encode_zigzag
-from spark.transform.avro_schemas import AvroSchema, AvroType, split_nullable
+from spark.transform.avro_schemas import MAX_DIGITS, AvroSchema, AvroType, split_nullable
 from spark.transform.avro_skipping import (
     SkipBuilder,
     check_bits,
     check_count,
-    is_without_bytes,
     read_block,
     read_length,
     read_long,
 )
-from spark.transform.column_types import MAX_INT64, name_column_type
+from spark.transform.column_types import check_day, check_time, name_column_type
 from spark.transform.field_paths import join_path
 
 Read = Callable[[bytes, int], tuple[Any, int]]
@@ -58,7 +57,7 @@ _KINDS: Final[dict[str, tuple[pa.DataType, ...]]] = {  # the first one may be se
 def list_column_types(type: AvroType) -> tuple[pa.DataType, ...]:
     """The columns that a type without fields or items may be read as; the first is the one that may be set."""
     if type.logical == "decimal":
-        return (pa.decimal128(type.precision, type.scale),) if type.precision <= 38 else ()
+        return (pa.decimal128(type.precision, type.scale),) if type.precision <= MAX_DIGITS else ()
     if type.logical in _TIMES:
         return (_TIMES[type.logical],)
     return () if type.logical.endswith("-nanos") else _KINDS.get(type.kind, ())
@@ -89,7 +88,7 @@ def _build_plain_reader(schema: AvroSchema, type: AvroType, column: pa.DataType)
     if type.kind in ("array", "map") and (pt.is_list(column) if type.kind == "array" else pt.is_map(column)):
         item = type.inner[0]
         if type.kind == "array":
-            if is_without_bytes(schema, item):  # as many as somebody says
+            if schema.is_without_bytes(item):  # as many as somebody says
                 raise ValueError(f"is {type}, whose items take no byte")
             return _build_array_reader(build_reader(schema, item, column.value_type))
         if column.key_type != pa.string():
@@ -176,7 +175,7 @@ def _build_scalar_reader(type: AvroType) -> Read:
     if type.logical == "decimal":
         return _build_decimal_reader(type)
     if type.kind in _BITS:
-        return _build_number_reader(_BITS[type.kind], _MICROS.get(type.logical, 1))
+        return _build_number_reader(_BITS[type.kind], type.logical if type.logical in _TIMES else "")
     if type.kind in ("float", "double"):
         return _build_float_reader("<f" if type.kind == "float" else "<d")
     if type.kind == "enum":
@@ -186,14 +185,17 @@ def _build_scalar_reader(type: AvroType) -> Read:
     )
 
 
-def _build_number_reader(bits: int, factor: int) -> Read:
+def _build_number_reader(bits: int, logical: str) -> Read:
+    factor, is_day = _MICROS.get(logical, 1), logical == "date"
+
     def read(data: bytes, at: int) -> tuple[int, int]:
         number, at = read_long(data, at)
         check_bits(number, bits)
-        if factor != 1:
+        if is_day:
+            check_day(number)
+        elif logical:
             number *= factor
-            if not -MAX_INT64 <= number <= MAX_INT64:
-                raise ValueError("holds a time that a timestamp cannot be")
+            check_time(number)
         return number, at
 
     return read

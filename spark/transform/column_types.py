@@ -9,15 +9,18 @@ import pyarrow.types as pt
 
 from topology.record_transform import RegistryFormat
 
-MAX_INT64: Final = (1 << 63) - 1
+# Years 1 to 9999, which dates and timestamps of SQL have; beyond them functions fail in ways that name no record.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_DAY_MICROS: Final = 86_400_000_000
 _NAMES: Final = {
     pa.bool_(): "boolean", pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
     pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "binary", pa.date32(): "date",
     pa.timestamp("us", "UTC"): "timestamp", pa.timestamp("us"): "timestamp_ntz",
 }  # fmt: skip
+UINT64_COLUMN: Final = pa.decimal128(20, 0)
 _NUMBERS: Final = frozenset({pa.int32(), pa.int64(), pa.float32(), pa.float64()})
 _BOTH: Final = _NUMBERS | {pa.bool_(), pa.string(), pa.binary(), pa.timestamp("us", "UTC")}
-_SCALARS: Final = {"avro": _BOTH | {pa.date32(), pa.timestamp("us")}, "protobuf": _BOTH}
+_SCALARS: Final = {"avro": _BOTH | {pa.date32(), pa.timestamp("us")}, "protobuf": _BOTH | {UINT64_COLUMN}}
 
 
 def name_column_type(column: pa.DataType) -> str:
@@ -42,9 +45,21 @@ def find_unfit_column(column: pa.DataType, form: RegistryFormat) -> str:
     elif pt.is_map(column):
         inner = [column.key_type, column.item_type]
     else:
-        fits = column in _SCALARS[form] or pt.is_decimal(column)
+        fits = column in _SCALARS[form] or (form == "avro" and pt.is_decimal(column))
         return "" if fits else name_column_type(column)
     return next((found for each in inner if (found := find_unfit_column(each, form))), "")
+
+
+def check_day(days: int) -> None:
+    """Of days since 1970. Raises ValueError."""
+    if not _FIRST_DAY <= days <= _LAST_DAY:
+        raise ValueError("holds a day outside of the years 1 to 9999")
+
+
+def check_time(micros: int) -> None:
+    """Of microseconds since 1970. Raises ValueError."""
+    if not _FIRST_DAY * _DAY_MICROS <= micros < (_LAST_DAY + 1) * _DAY_MICROS:
+        raise ValueError("holds a time outside of the years 1 to 9999")
 
 
 def build_number_type(column: pa.DataType) -> pa.DataType:

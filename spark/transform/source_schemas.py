@@ -65,9 +65,8 @@ class SourceSchemas:
     def _learn(self, registry: RegistryClient, place: TopicPlace, side: SubjectSide, ids: Iterable[int]) -> None:
         for id in ids:
             found = read_writer_schema(registry, id)
-            if found is None:
-                why = f"schema id {id} is not in the schema registry of {place[0]}"
-                self._absent.setdefault((place, side), {})[id] = why
+            if isinstance(found, str):
+                self._absent.setdefault((place, side), {})[id] = found
             else:
                 self._writers.setdefault((place, side), {})[id] = found
 

@@ -188,6 +188,7 @@ def with_type(type: Any) -> dict[str, Any]:
         (NODE, pa.struct([("next", pa.struct([("name", pa.int32())]))]), [], "`a.next.name` is string"),
         (NODE, pa.struct([("name", pa.string())]), ["a"], "`a` is record Node and is set as a whole"),
         ("Gone", pa.int32(), [], "it refers to `Gone`, which is not defined"),
+        ({"type": "enum", "name": "F", "symbols": 5}, pa.string(), [], "the symbols of `F` are no list"),
         ({"type": "fixed", "name": "F", "size": "x"}, pa.binary(), [], "the size of `F` is no number"),
     ],
 )
@@ -277,6 +278,20 @@ def test_bombs_cost_no_more_than_their_bytes() -> None:
     assert time.process_time() - began < 5
 
 
+def test_schemas_that_grow_without_bytes_cost_no_more_than_their_text() -> None:
+    """Each record has the one before it twice: 2⁶⁰ fields, none of which takes a byte. A decimal of 10⁹ digits."""
+    type: Any = {"type": "record", "name": "R0", "fields": []}
+    for level in range(1, 60):
+        fields = [{"name": "a", "type": type}, {"name": "b", "type": f"R{level - 1}"}]
+        type = {"type": "record", "name": f"R{level}", "fields": fields}
+    began = time.process_time()
+    assert build(with_type(type), {"s": pa.string()}, ["s"]).change(FRONT + b"\x02x", ["y"]) == FRONT + b"\x02y"
+    wide = {"type": "fixed", "name": "F", "size": 1 << 60, "logicalType": "decimal", "precision": 1 << 60}
+    with pytest.raises(ValueError, match="in the middle"):
+        build(with_type(wide), {"s": pa.string()}).read(FRONT)
+    assert time.process_time() - began < 5
+
+
 def test_references_are_read_before_what_refers_to_them() -> None:
     schema = {"type": "record", "name": "O", "namespace": "x", "fields": [{"name": "a", "type": "Address"}]}
     address = {"type": "record", "name": "Address", "namespace": "x", "fields": [{"name": "city", "type": "string"}]}
@@ -293,6 +308,6 @@ def test_decimals_beyond_their_type_and_times_beyond_a_timestamp_are_told() -> N
     with pytest.raises(ValueError, match="more digits"):
         build(with_type(DECIMAL), columns).read(FRONT + encode_zigzag(10) + raw + b"\0")
     millis = {"type": "long", "logicalType": "timestamp-millis"}
-    with pytest.raises(ValueError, match="a time that a timestamp cannot be"):
+    with pytest.raises(ValueError, match="a time outside of the years 1 to 9999"):
         build(with_type(millis), {"a": pa.timestamp("us", "UTC")}).read(FRONT + encode_zigzag(1 << 62) + b"\0")
     assert build(with_type(DECIMAL), columns).read(FRONT + b"\0\0")["a"] == Decimal(0)

@@ -1,5 +1,5 @@
-"""Flows that change records of a schema registry, on real brokers and between real registries: what fastavro works out
-from the source stands at the target, byte by byte, under the target's schema ids."""
+"""Flows that change records of a schema registry, on real brokers and with real registries: what fastavro, or the class
+of a message, works out from the source stands at the target, byte by byte, under the target's schema ids."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ import json
 import os
 import signal
 from bisect import bisect_left
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from clusters.admin import Admin
 from clusters.registry.client import RegistryClient
+from clusters.registry.protobuf_compiler import compile_protobuf
 from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema
+from clusters.registry.schema import Schema, SchemaReference
 from clusters.settings import ConnectionSettings
+from replicator.copy.quarantine import read_quarantine
 from replicator.ledger.ledger import read_ledger
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
@@ -46,7 +51,7 @@ if TYPE_CHECKING:
     from lab.clusters import Lab
     from lab.schema_registry import SchemaRegistryProcess
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(1500)]
 
 CLUSTERS = """
 apiVersion: topology/v1alpha1
@@ -135,6 +140,10 @@ def write_avro(schema: dict[str, Any], id: int, document: dict[str, Any]) -> byt
     return b"\0" + id.to_bytes(4, "big") + out.getvalue()
 
 
+def write_order(schema: dict[str, Any], id: int, number: int) -> bytes:
+    return write_avro(schema, id, build_order(number, schema))
+
+
 def expect(record: Record, ids: dict[int, tuple[int, dict[str, Any]]]) -> Record | None:
     """What the transform makes of a record, worked out by fastavro and Python. ids: at the source → (at the target,
     schema)."""
@@ -155,7 +164,7 @@ def expect(record: Record, ids: dict[int, tuple[int, dict[str, Any]]]) -> Record
     return key, write_avro(schema, id, document), [*headers, ("origin", b"prod")], timestamp
 
 
-def produce(lab: Lab, topic: str, numbers: range, schema: dict[str, Any], id: int) -> None:
+def produce(lab: Lab, topic: str, numbers: range, build: Callable[[int], bytes]) -> None:
     """Every 13th record is a tombstone; every 500 records are a transaction, every fourth of which is aborted."""
     settings = ConnectionSettings("onprem", (lab.clusters["onprem"].bootstrap,))
     producer = Producer(settings.librdkafka({"linger.ms": 5, "transactional.id": f"{topic}-{numbers.start}"}))
@@ -163,7 +172,7 @@ def produce(lab: Lab, topic: str, numbers: range, schema: dict[str, Any], id: in
     for at, start in enumerate(range(numbers.start, numbers.stop, 500)):
         producer.begin_transaction()
         for number in range(start, min(start + 500, numbers.stop)):
-            value = None if number % 13 == 6 else write_avro(schema, id, build_order(number, schema))
+            value = None if number % 13 == 6 else build(number)
             headers = [("n", b"%d" % number)]
             producer.produce(topic, value, b"k%d" % number, number % PARTITIONS, headers=headers)
             producer.poll(0)
@@ -216,16 +225,16 @@ def test_avro_records_are_transformed_exactly_under_the_ids_of_the_target(
             there.register(f"{topic_name}-taken-{number}", Schema(f'{{"type":"string","doc":"{topic_name}{number}"}}'))
         here.set_compatibility(subject, "NONE")
         older = here.register(subject, Schema(json.dumps(OLDER)))
-        produce(kafka_pair, topic_name, range(6_000), OLDER, older)
+        produce(kafka_pair, topic_name, range(6_000), partial(write_order, OLDER, older))
         run("-m", "cli.main", "apply", str(path), "--yes")
         with transform_worker(path, log) as worker:
             until(lambda: worker.poll() is None and any(each["target_end"] > 0 for each in read_partitions(path)), 300)
             newer = here.register(subject, Schema(json.dumps(NEWER)))  # the worker carries it, and its records wait
-            produce(kafka_pair, topic_name, range(6_000, 12_000), NEWER, newer)
+            produce(kafka_pair, topic_name, range(6_000, 12_000), partial(write_order, NEWER, newer))
             positions = [701, 2_500, 3_333]
             commit_positions(kafka_pair, topic_name, positions)
             os.kill(worker.pid, signal.SIGKILL)
-        produce(kafka_pair, topic_name, range(12_000, 14_000), OLDER, older)
+        produce(kafka_pair, topic_name, range(12_000, 14_000), partial(write_order, OLDER, older))
         with transform_worker(path, log) as worker:
             until(lambda: worker.poll() is None and is_caught_up(path, kafka_pair, topic_name), 400)
             twins = [each.id for each in there.history(subject)]
@@ -253,3 +262,126 @@ def test_avro_records_are_transformed_exactly_under_the_ids_of_the_target(
     assert (summary["verdict"], summary["unproven"], summary["level"]) == ("proven", 0, "L3"), summary
     assert summary["groups"]["landings"] == {"exact": PARTITIONS}
     assert summary["proven"] > 8_000
+
+
+PROTOBUF = """
+flows:
+  - source: onprem
+    target: cloud
+    suffix: {name}
+    topics: {{include: ["{name}"]}}
+    delivery: {{rejected: quarantine}}
+    transform:
+      format: {{value: protobuf}}
+      schema: {{value: "country string, email string, at timestamp, address struct<city string>, counts array<int>"}}
+      where: "value is null or (value.country <> 'XX' and coalesce(size(value.counts), 0) < 4)"
+      set:
+        value.email: "sha2(value.email, 256)"
+        value.address.city: "upper(value.address.city)"
+        value.at: "date_trunc('hour', value.at)"
+      drop: [value.notes]
+"""
+CITY = 'syntax = "proto3"; package shop; message Address { string city = 1; int32 floor = 2; }'
+PROTO = """syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "shop/address.proto";
+message Unused { string name = 1; }
+message Order {
+  int64 id = 1;
+  string country = 2;
+  optional string email = 3;
+  string notes = 4;
+  google.protobuf.Timestamp at = 5;
+  Address address = 6;
+  repeated int32 counts = 7;
+  map<string, double> prices = 8;
+%s}
+"""
+OLD_PROTO, NEW_PROTO = PROTO % "", PROTO % "  bytes more = 9;\n"
+SECOND_MESSAGE = b"\x02\x02"  # one index, which is 1
+BROKEN = b"\x12\x05D"  # a text that is shorter than it says
+
+
+def find_order(text: str) -> Any:
+    """The class of shop.Order."""
+    pool = descriptor_pool.DescriptorPool()
+    compiled = compile_protobuf(text, (("shop/address.proto", CITY),))
+    for each in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+        pool.AddSerializedFile(each.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def write_message(order: Any, id: int, number: int) -> bytes:
+    found = order(id=number, country="XX" if number % 7 == 3 else "DE", notes="n" * (number % 90))
+    if number % 11:
+        found.email = f"a{number}@b.example"
+    found.at.seconds, found.at.nanos = 1_767_225_600 + 61 * number, 5_000
+    found.address.city, found.address.floor = f"Köln-{number % 50}", number % 9
+    found.counts.extend(range(number % 5))
+    found.prices["x"] = number / 3
+    if "more" in order.DESCRIPTOR.fields_by_name:
+        found.more = b"\0\xff"
+    rest = BROKEN if number % 101 == 50 else found.SerializeToString(deterministic=True)
+    return b"\0" + id.to_bytes(4, "big") + SECOND_MESSAGE + rest
+
+
+def expect_message(record: Record, orders: dict[int, Any]) -> Record | None:
+    """What the transform makes of a record, worked out by the message's own class."""
+    key, value, headers, timestamp = record
+    if value is None:
+        return record
+    if value.endswith(BROKEN):
+        return None
+    found = orders[int.from_bytes(value[1:5], "big")].FromString(value[7:])
+    if found.country == "XX" or len(found.counts) >= 4:
+        return None
+    if found.HasField("email"):
+        found.email = hashlib.sha256(found.email.encode()).hexdigest()
+    found.notes = ""
+    found.address.city = found.address.city.upper()
+    found.at.seconds, found.at.nanos = found.at.seconds // 3_600 * 3_600, 0
+    return key, value[:7] + found.SerializeToString(deterministic=True), headers, timestamp
+
+
+def test_protobuf_records_are_transformed_exactly_where_both_clusters_share_a_registry(
+    kafka_pair: Lab, registry_pair: list[SchemaRegistryProcess], topic_name: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Two versions with an import, the second message of its file, tombstones, records that are no such message."""
+    one = [registry_pair[0], registry_pair[0]]
+    path, flow = write_topology(kafka_pair, one, topic_name, tmp_path, PROTOBUF), f"onprem-to-cloud-{topic_name}"
+    with Admin(ConnectionSettings("onprem", (kafka_pair.clusters["onprem"].bootstrap,))) as admin:
+        admin.create_topic(topic_name, PARTITIONS, 1, {})
+    with connect(registry_pair[0], "onprem") as registry:
+        registry.register(f"{topic_name}-address", Schema(CITY, "PROTOBUF"))
+        at = (SchemaReference("shop/address.proto", f"{topic_name}-address", 1),)
+        orders = {
+            registry.register(f"{topic_name}-value", Schema(text, "PROTOBUF", at)): find_order(text)
+            for text in (OLD_PROTO, NEW_PROTO)
+        }
+    assert len(orders) == 2
+    for (id, order), first in zip(orders.items(), (0, 3_000), strict=True):
+        produce(kafka_pair, topic_name, range(first, first + 3_000), partial(write_message, order, id))
+    run("-m", "cli.main", "apply", str(path), "--yes")
+    with transform_worker(path, tmp_path / "log") as worker:
+        until(lambda: worker.poll() is None and is_caught_up(path, kafka_pair, topic_name), 400)
+        expected = {
+            partition: {
+                offset: wanted
+                for offset, record in records.items()
+                if (wanted := expect_message(record, orders)) is not None
+            }
+            for partition, records in consume(kafka_pair, "onprem", topic_name).items()
+        }
+        assert assert_transformed(kafka_pair, topic_name, flow, expected) > 2_000
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0
+    summary = prove_flows(compile_path(path), ProofRequest(wait=30.0), tmp_path / "out", session=lambda: spark)
+    assert (summary["verdict"], summary["unproven"]) == ("incomplete", 0), summary  # for what is in quarantine
+    assert summary["proven"] > 2_000
+    broken = read_quarantine(ConnectionSettings("cloud", (kafka_pair.clusters["cloud"].bootstrap,)), flow)
+    assert len(broken) > 20
+    assert summary["quarantine"] == {"entries": len(broken), "alone": len(broken), "others": [], "copied_too": 0}
+    assert {each.reason for each in broken} == {
+        "the value does not fit: it is no message of the type that its schema names"
+    }

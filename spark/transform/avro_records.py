@@ -14,7 +14,7 @@ from clusters.registry.record_schemas import WriterSchema
 from clusters.registry.schema_id_translation import SCHEMA_ID_PREFIX_BYTES
 from clusters.varints import encode_zigzag
 from spark.transform.avro_schemas import AvroSchema, AvroType, parse_avro_schema, split_nullable
-from spark.transform.avro_skipping import SkipBuilder, read_long
+from spark.transform.avro_skipping import Skip, SkipBuilder, build_record_skip, read_long
 from spark.transform.avro_values import Read, Write, build_record_reader, build_writer
 from spark.transform.field_paths import join_path
 from spark.transform.field_plan import FieldChange, FieldPlan, build_change_tree
@@ -84,12 +84,18 @@ class _ChangeBuilder:
         for name, change in changes.items():
             if name not in there and change.is_setting:
                 raise ValueError(f"has no field `{name}`")
-        steps = []
+        steps: list[_Change] = []
+        kept: list[Skip] = []  # fields that follow one another and stay
         for name, type in record.fields:
+            if name not in changes:
+                kept.append(self.skips.build(type))
+                continue
             try:
-                steps.append(self._build_field(name, type, changes.get(name)))
+                steps += [*_build_kept(kept), self._build_field(name, type, changes[name])]
             except ValueError as error:
                 raise ValueError(join_path(name, error)) from None
+            kept = []
+        steps += _build_kept(kept)
 
         def change_fields(data: bytes, at: int, values: Sequence[Any], pieces: _Pieces) -> int:
             for step in steps:
@@ -98,12 +104,10 @@ class _ChangeBuilder:
 
         return change_fields
 
-    def _build_field(self, name: str, type: AvroType, change: FieldChange | None) -> _Change:
-        skip = self.skips.build(type)
-        if change is None:
-            return lambda data, at, _values, pieces: _keep(data, at, skip(data, at), pieces)
+    def _build_field(self, name: str, type: AvroType, change: FieldChange) -> _Change:
         if change.within:
             return self._build_within(name, type, change)
+        skip = self.skips.build(type)
         write = self._build_null(type) if change.is_drop else build_writer(self.schema, type, change.column)
 
         def replace_field(data: bytes, at: int, values: Sequence[Any], pieces: _Pieces) -> int:
@@ -144,6 +148,14 @@ class _ChangeBuilder:
             return at
 
         return change_nullable
+
+
+def _build_kept(skips: list[Skip]) -> list[_Change]:
+    """What keeps the bytes of these fields, in one piece."""
+    if not skips:
+        return []
+    skip = skips[0] if len(skips) == 1 else build_record_skip(skips)
+    return [lambda data, at, _values, pieces: _keep(data, at, skip(data, at), pieces)]
 
 
 def _keep(data: bytes, at: int, end: int, pieces: _Pieces) -> int:

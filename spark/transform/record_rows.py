@@ -458,7 +458,7 @@ def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordAr
 
 
 def _write_ids(column: pa.Array, schemas: SideSchemas) -> pa.Array:
-    if schemas.targets is None:
+    if schemas.targets is None or all(id == target for id, target in schemas.targets.items()):
         return column
     ids = SideSchemaIds("", schemas.targets)
     return pa.array([rewrite_schema_id(each, ids) for each in column.to_pylist()], _Binary)

@@ -9,7 +9,7 @@ session of its own.  Its folder holds
     lock           locked as long as it runs: no second one can start in the folder, and who holds the
                    lock is alive whatever happened to pid numbers
     asked-to-end   written by who wants it to end and cannot signal it, from another container say: the program's id,
-                   and seconds until the hard end
+                   seconds until the hard end, and not before when (seconds since 1970)
     orders         of a program that takes commands: a named pipe, its standard input
 
 A folder without `exit` whose lock is free belongs to a program that was killed.
@@ -117,11 +117,21 @@ class DetachedProcess:
         elif number == signal.SIGTERM:
             self._ask_to_end(_DISMISSED_GRACE_S)
 
-    def _ask_to_end(self, grace: float) -> None:
+    def leave(self, seconds: float) -> None:
+        """Let it end by itself after so many seconds, unless somebody keeps it before."""
+        self._ask_to_end(_DISMISSED_GRACE_S, time.time() + seconds)
+
+    def keep(self) -> None:
+        """Whoever waits for it again takes back that it was left."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if json.loads((self.folder / _ASKED_TO_END).read_text())["at"] > time.time():
+                (self.folder / _ASKED_TO_END).unlink(missing_ok=True)
+
+    def _ask_to_end(self, grace: float, at: float = 0.0) -> None:
         """Only the program that is known now: one that starts meanwhile has another id."""
         with contextlib.suppress(OSError, ValueError, KeyError):
             identity = json.loads((self.folder / "process.json").read_text())["id"]
-            _write(self.folder / _ASKED_TO_END, json.dumps({"id": identity, "grace": grace}))
+            _write(self.folder / _ASKED_TO_END, json.dumps({"id": identity, "grace": grace, "at": at}))
 
     def _is_here(self, pid: int) -> bool:
         """Whether the pid is the program's, and not another one's of another machine or container."""
@@ -249,7 +259,7 @@ def _end_when_asked(folder: Path, identity: object) -> None:
     while True:
         with contextlib.suppress(OSError, ValueError, KeyError):
             asked = json.loads((folder / _ASKED_TO_END).read_text())
-            if asked["id"] == identity:
+            if asked["id"] == identity and asked["at"] <= time.time():
                 os.kill(os.getpid(), signal.SIGTERM)
                 time.sleep(asked["grace"])
                 os.killpg(os.getpid(), signal.SIGKILL)

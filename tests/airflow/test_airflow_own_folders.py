@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from cutover.actions import RequestProof
-from plugins.watershed import state_folder
+from plugins.watershed import api_server_watch, state_folder
+from plugins.watershed.api_server_watch import ApiServerWatch
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators import spark_application
 from plugins.watershed.operators.decommission import _read_newest_verdict
@@ -209,10 +212,69 @@ def test_who_marks_a_task_that_waits_ends_its_application(
             task.on_kill()
 
     monkeypatch.setattr(spark_application.time, "sleep", sleep)
+    monkeypatch.setattr(api_server_watch, "is_api_server_there", lambda _address: True)
     with pytest.raises(AirflowException):
         task.execute({"ti": Instance("prove", run)})
     assert killed
     assert not killed[0].alive()
+
+
+class Killed(BaseException):
+    """The process of a task is gone."""
+
+
+def test_an_api_server_that_is_away_does_not_end_the_application_and_the_next_try_finds_it(
+    host: Move, run: dict[tuple[str, str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow ends the task by the same signal as where a person has cleared it."""
+    a, real_sleep = host("a"), time.sleep
+    task = proof(a, monkeypatch, "proven", 5.0)
+    monkeypatch.setattr(api_server_watch, "is_api_server_there", lambda _address: False)
+    left: list[DetachedProcess] = []
+
+    def sleep(seconds: float) -> None:
+        if task.awaited is not None and not left:
+            left.append(task.awaited)
+            task.on_kill()
+            raise Killed
+        real_sleep(seconds)
+
+    monkeypatch.setattr(spark_application.time, "sleep", sleep)
+    with pytest.raises(Killed):
+        task.execute({"ti": Instance("prove", run)})
+    assert left[0].alive()
+    assert (left[0].folder / "asked-to-end").exists()  # nobody may come back
+    found = proof(a, monkeypatch, "proven", 5.0).execute({"ti": Instance("prove", run)})
+    assert found == str(left[0].folder / "summary.json")
+    assert not (left[0].folder / "asked-to-end").exists()
+
+
+@pytest.mark.parametrize(
+    ("away_at", "asked_at", "away"), [(0, 0, True), (0, 59, True), (0, 61, False), (None, 0, False)]
+)
+def test_an_api_server_that_is_back_was_away_for_a_minute(away_at: int | None, asked_at: int, away: bool) -> None:
+    now = [0.0]
+    watch = ApiServerWatch(lambda: now[0] != away_at, lambda: now[0])
+    watch.look()
+    now[0] = asked_at
+    assert watch.has_been_away() is away
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ({("core", "execution_api_server_url"): "http://a:1/execution/"}, "http://a:1/execution/health"),
+        ({("edge", "api_url"): "http://b:2/edge_worker/v1/rpcapi"}, "http://b:2/execution/health"),
+        ({("api", "base_url"): "https://c/air"}, "https://c/air/execution/health"),
+        ({}, "http://localhost:8080/execution/health"),
+    ],
+)
+def test_the_api_server_is_asked_where_tasks_reach_it(
+    told: dict[tuple[str, str], str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = SimpleNamespace(get=lambda section, key, fallback="": told.get((section, key), fallback))
+    monkeypatch.setattr(api_server_watch, "conf", conf)
+    assert api_server_watch.find_health_address() == address
 
 
 def test_a_triggerer_that_does_not_see_the_folder_is_told_of(state: Path) -> None:

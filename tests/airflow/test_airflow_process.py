@@ -81,9 +81,28 @@ def test_who_cannot_signal_it_asks_it_to_end_and_signals_nobody_else(
 def test_a_wish_to_end_is_not_kept_for_the_next_program(state: Path) -> None:
     """Nor does a wish reach one that has started since."""
     program = begin(state / "p", seconds=2.5)
-    (state / "p" / "asked-to-end").write_text(json.dumps({"id": "an earlier program", "grace": 0}))
+    (state / "p" / "asked-to-end").write_text(json.dumps({"id": "an earlier program", "grace": 0, "at": 0}))
     wait_for_end(program)
     assert program.exit_code() == 0
+
+
+def test_a_program_that_was_left_ends_when_nobody_has_kept_it(state: Path) -> None:
+    program = begin(state / "p", seconds=60)
+    program.leave(60)
+    program.keep()
+    assert program.alive()
+    assert not (state / "p" / "asked-to-end").exists()
+    program.leave(0.1)
+    wait_for_end(program)
+    assert not program.alive()
+
+
+def test_nobody_keeps_a_program_that_is_ending(state: Path) -> None:
+    program = begin(state / "p", seconds=60)
+    program.leave(-1)
+    program.keep()
+    wait_for_end(program)
+    assert not program.alive()
 
 
 def test_racing_starts_leave_one_program(state: Path) -> None:

@@ -27,6 +27,7 @@ from airflow.sdk import BaseOperator, TriggerRule, get_current_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from plugins.watershed.api_server_watch import ApiServerWatch
 from plugins.watershed.dag_params import explain_options_as_params, parse_choices
 from plugins.watershed.detached_process import DetachedProcess
 from plugins.watershed.operators.approval_evidence import render_approval_evidence
@@ -37,6 +38,7 @@ from plugins.watershed.operators.spark_application import (
     attach_or_start_spark,
     build_spark_environment,
     is_awaited,
+    release_application,
 )
 from plugins.watershed.state_folder import bring_plan, find_frozen_plan, is_state_shared
 from plugins.watershed.steps.migration_dag_tasks import (
@@ -94,6 +96,7 @@ class CutoverStep:
     approval: str
     log: Any
     awaited: DetachedProcess | None = None
+    api_server: ApiServerWatch | None = None
     template_fields: Sequence[str] = ("plan", "strategy", "approval")
 
     if TYPE_CHECKING:
@@ -162,7 +165,10 @@ class CutoverStep:
         """Waits until it has ended or come to its result (`is_awaited`): for PROOF_WAIT_S here, for longer in the
         triggerer. A triggerer that does not see the folder cannot wait for it."""
         self.awaited, deadline = application, time.monotonic() + PROOF_WAIT_S
+        self.api_server = ApiServerWatch()
+        application.keep()
         while time.monotonic() < deadline or not is_state_shared():
+            self.api_server.look()
             if not is_awaited(application, file, proven=proven):
                 self.awaited = None
                 return
@@ -174,8 +180,7 @@ class CutoverStep:
 
     def on_kill(self) -> None:
         """Somebody clears or marks this task while it waits for an application: that ends, as in the triggerer."""
-        if self.awaited is not None:
-            self.awaited.dismiss()
+        release_application(self.awaited, self.api_server, self.log)
 
     def wait(self, order: StepOrder) -> None:
         """Leaves the worker slot: the steps go on in the triggerer until they end or need a worker."""

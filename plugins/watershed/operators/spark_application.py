@@ -21,6 +21,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from clusters.private_files import read_private_file
 from cutover.evidence.proof_summary import PROOF_COUNTS, PROVEN_VERDICTS, read_proof_summary
+from plugins.watershed.api_server_watch import LEFT_S, ApiServerWatch
 from plugins.watershed.detached_process import (
     DetachedProcess,
     ProcessStartFailed,
@@ -67,6 +68,7 @@ class SparkApplicationOperator(BaseOperator):
         self.plan = plan
         self.timeout = timeout
         self.awaited: DetachedProcess | None = None
+        self.api_server: ApiServerWatch | None = None
 
     def execute(self, context: Any) -> str:
         """Finds the application of an earlier try or starts one, and leaves the worker slot."""
@@ -86,7 +88,10 @@ class SparkApplicationOperator(BaseOperator):
     def _wait_here(self, application: DetachedProcess) -> None:
         """Holds the worker slot. Raises AirflowException after `timeout`, when the application is ended."""
         self.awaited, shown, deadline = application, 0, time.monotonic() + self.timeout.total_seconds()
+        self.api_server = ApiServerWatch()
+        application.keep()
         while application.alive():
+            self.api_server.look()
             shown = pass_log_on(application, shown, self.log)
             if time.monotonic() > deadline:
                 application.end()
@@ -97,8 +102,7 @@ class SparkApplicationOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """Somebody marks or clears the task while it waits here: the application ends, as in the triggerer."""
-        if self.awaited is not None:
-            self.awaited.dismiss()
+        release_application(self.awaited, self.api_server, self.log)
 
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         """Returns the summary's path. Exit code 1 (different) fails for good; everything else may be tried again."""
@@ -170,6 +174,23 @@ class ProcessEnded(BaseTrigger):
     async def on_kill(self) -> None:
         """Ends the program: Airflow calls this only when somebody marks or clears the waiting task."""
         await asyncio.to_thread(DetachedProcess(Path(self.folder)).end)
+
+
+def release_application(awaited: DetachedProcess | None, api_server: ApiServerWatch | None, log: Any) -> None:
+    """What a task that is told to end does with the application it waits for. Where the api-server is away, the next
+    try finds it; a person's order ends it. awaited: None where the task waits for none."""
+    if awaited is None:
+        return
+    if api_server is not None and api_server.has_been_away():
+        log.warning(
+            "Airflow's api-server is away: the application in %s goes on for %.0f minutes, for the next try of this "
+            "task",
+            awaited.folder,
+            LEFT_S / 60,
+        )
+        awaited.leave(LEFT_S)
+    else:
+        awaited.dismiss()
 
 
 def pass_log_on(program: DetachedProcess, shown: int, log: Any) -> int:

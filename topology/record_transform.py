@@ -145,6 +145,8 @@ def check_transform(transform: RecordTransform) -> None:
                 f'format {form} needs `schema: {{{name}: "FIELD TYPE, …"}}` with the fields that expressions use'
                 + (" and those that are set" if form in REGISTRY_FORMATS else "")
             )
+    if transform.value_format in REGISTRY_FORMATS:
+        _check_set_fields(transform)
     _check_secrets(find_secret_names(text for _, text in transform.expressions), dict(transform.secrets))
 
 
@@ -157,6 +159,18 @@ def _needs_schema(transform: RecordTransform, name: str, form: RecordFormat) -> 
     is_set = any(path.startswith(f"{name}.") for path, _ in transform.changes)
     is_read = any(re.search(rf"\b{name}\b", text) for _, text in transform.expressions)
     return is_read or (is_set and form in REGISTRY_FORMATS)
+
+
+def _check_set_fields(transform: RecordTransform) -> None:
+    """Their types have to be said. (That the types are kept is Spark's to say.)"""
+    for path, _ in transform.changes:
+        part = parse_changed_part(path)
+        lacking = [name for name in part.names if name not in dict(transform.schemas).get(_VALUE, "")]
+        if part.part == "value" and lacking:
+            raise ValueError(
+                f"`set.{path}`: `schema.value` does not name `{lacking[0]}`; a field that is set keeps its type, so "
+                "say it there"
+            )
 
 
 def _check_part(part: ChangedPart, form: RecordFormat) -> None:

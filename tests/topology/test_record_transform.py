@@ -51,6 +51,7 @@ def read_flow(transform: str) -> PlanFlow:
             '{format: {value: avro}, schema: {value: "a int"}, set: {value: "null"}}',
             "is changed by field, under its own",
         ),
+        ('{format: {value: avro}, schema: {value: "a int"}, set: {value.b: "1"}}', "`schema.value` does not name `b`"),
         ('{format: {key: avro}, set: {value.a: "1"}}', "avro or protobuf; the values are bytes"),
         ("{where: \"sha2(secret('P'), 256) = 'x'\"}", "`secrets` has no P"),
         ('{where: "true", secrets: {P: {env: WATERSHED_SECRET_P}}}', "is not used"),

@@ -143,7 +143,7 @@ class _ChangeBuilder:
                 return change_fields(data, at, values, pieces)
             if found != null:
                 raise ValueError(f"`{name}` holds a branch that its union does not have")
-            if change.is_setting:
+            if change.has_value(values):
                 raise ValueError(f"`{name}` is null, so that no field in it can be set")
             return at
 

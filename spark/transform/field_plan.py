@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -52,6 +52,11 @@ class FieldChange:
     def is_setting(self) -> bool:
         """Whether something is set, here or further in."""
         return self.number != _DROPPED or any(each.is_setting for each in self.within.values())
+
+    def has_value(self, values: Sequence[Any]) -> bool:
+        """Whether something, here or further in, is set to what is not null."""
+        here = self.number != _DROPPED and values[self.number] is not None
+        return here or any(each.has_value(values) for each in self.within.values())
 
 
 def build_change_tree(plan: FieldPlan) -> dict[str, FieldChange]:

@@ -157,7 +157,7 @@ class _MessageChange:
         for number, edit in sorted(self.edits.items()):
             if number not in seen and edit.within is None:
                 pieces.append(_encode(edit, values))
-            elif number not in seen and edit.change.is_setting:
+            elif number not in seen and edit.change.has_value(values):
                 raise ValueError(f"`{edit.name}` is null, so that no field in it can be set")
         return b"".join(pieces)
 

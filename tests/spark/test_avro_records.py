@@ -220,6 +220,7 @@ def test_fields_within_fields_are_changed_where_they_are() -> None:
     assert records.change(write(parsed, row), ["new"]) == write(parsed, row | {"a": row["a"] | {"name": "new"}})  # type: ignore[operator]
     with pytest.raises(ValueError, match="`a` is null, so that no field in it can be set"):
         records.change(write(parsed, {"a": None, "s": "z"}), ["new"])
+    assert records.change(write(parsed, {"a": None, "s": "z"}), [None]) == write(parsed, {"a": None, "s": "z"})
     dropping = build(schema, {}, drops=["a.next"])
     assert dropping.change(write(parsed, row), []) == write(parsed, {"a": {"name": "x", "next": None}, "s": "z"})
     assert dropping.change(write(parsed, {"a": None, "s": "z"}), []) == write(parsed, {"a": None, "s": "z"})

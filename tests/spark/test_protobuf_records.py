@@ -179,6 +179,7 @@ def test_fields_of_a_message_are_changed_where_it_stands() -> None:
     assert records.change(payload, ["Oslo!"]) == FIRST + b"\x32\x07\x0a\x05Oslo!" + b"\x12\x02DE"
     with pytest.raises(ValueError, match="`address` is null, so that no field in it can be set"):
         records.change(FIRST + b"\x12\x02DE", ["x"])
+    assert records.change(FIRST + b"\x12\x02DE", [None]) == FIRST + b"\x12\x02DE"
     with pytest.raises(ValueError, match="`address` stands in it twice"):
         records.change(payload + b"\x32\x00", ["x"])
     assert build(COLUMNS, [], ["address.zip"]).change(FIRST, []) == FIRST

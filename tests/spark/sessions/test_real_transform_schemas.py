@@ -101,14 +101,16 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "tags", "type": {"type": "array", "items": "string"}},
 ]
 OLDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": FIELDS}
-# Another order, a field more in front, and two types that are otherwise: each record is opened by its own schema.
+# Another order, a field more in front, and two fields that may be null: each record is opened by its own schema.
 NEWER = {
     "type": "record", "name": "Order", "namespace": "shop",
     "fields": [
         {"name": "level", "type": "double", "default": 0.5},
         *FIELDS[:3][::-1],
         {"name": "amount", "type": ["null", FIELDS[3]["type"]], "default": None},
-        *FIELDS[4:],
+        *FIELDS[4:8],
+        {"name": "address", "type": ["null", FIELDS[8]["type"]], "default": None},
+        *FIELDS[9:],
     ],
 }  # fmt: skip
 
@@ -131,7 +133,9 @@ def build_order(number: int, schema: dict[str, Any]) -> dict[str, Any]:
         "any": (None, number, "text", {"city": "x"})[number % 4],
         "tags": [f"t{each}" for each in range(number % 4)],
     }
-    return found | ({"level": number / 3} if schema is NEWER else {})
+    if schema is OLDER:
+        return found
+    return found | {"level": number / 3, "address": found["address"] if number % 4 else None}
 
 
 def write_avro(schema: dict[str, Any], id: int, document: dict[str, Any]) -> bytes:
@@ -159,7 +163,8 @@ def expect(record: Record, ids: dict[int, tuple[int, dict[str, Any]]]) -> Record
     document["kind"] = "LARGE" if document["amount"] > 50 else document["kind"]
     document["amount"] *= 2
     document["notes"] = None
-    document["address"]["city"] = document["address"]["city"].upper()
+    if document["address"] is not None:
+        document["address"]["city"] = document["address"]["city"].upper()
     document["at"] = document["at"].replace(hour=0, minute=0, second=0, microsecond=0)
     return key, write_avro(schema, id, document), [*headers, ("origin", b"prod")], timestamp
 

@@ -79,7 +79,7 @@ def read_schema_id(payload: bytes) -> int:
 
 def read_writer_schema(registry: RegistryClient, id: int) -> WriterSchema | str:
     """A text says why there is none: the registry has no such id, or lacks what its schema refers to, or what it has is
-    no schema. Raises what `RegistryClient` raises."""
+    no schema. Raises what `RegistryClient` raises, CompilerFailed."""
     schema, alias = registry.schema(id), registry.settings.alias
     if schema is None:
         return f"schema id {id} is not in the schema registry of {alias}"

@@ -14,6 +14,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters.errors import ClusterError
+from clusters.registry import protobuf_compiler
 from clusters.registry.protobuf_compiler import compile_protobuf
 from clusters.registry.record_schemas import WriterSchema
 from clusters.varints import encode_zigzag
@@ -257,3 +259,13 @@ def test_a_schema_is_compiled_with_what_it_imports_and_reads_nothing_else() -> N
         compile_protobuf('syntax = "proto3"; import "/etc/passwd";')
     with pytest.raises(ValueError, match="watershed_record"):
         compile_protobuf("no schema at all")
+
+
+def test_a_compiler_that_does_not_run_says_nothing_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records wait then; they are not rejected."""
+    monkeypatch.setattr(protobuf_compiler, "_LONGEST_S", 0.001)
+    with pytest.raises(ClusterError, match="did not end within"):
+        compile_protobuf(ADDRESS)
+    monkeypatch.setattr(protobuf_compiler, "find_spec", lambda _name: None)
+    with pytest.raises(ClusterError, match="grpcio-tools is not installed"):
+        compile_protobuf(ADDRESS)

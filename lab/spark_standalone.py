@@ -27,6 +27,7 @@ from lab.jars import find_java
 _HOST = "127.0.0.1"
 _READY_S = 120.0  # on an idle machine 3 s
 SPARK_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_DAEMON_OPTIONS = f"{SPARK_JAVA_OPTIONS} -Dspark.worker.timeout=10"  # seconds; as docker/spark.sh has it
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 _LISTENS = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:(\d+))")
 _PAGE = re.compile(r"Bound MasterWebUI to .* started at (http://\S+)")
@@ -85,7 +86,7 @@ class SparkStandalone:
         options = f"-Dspark.master.rest.enabled=false -Dspark.deploy.recoveryDirectory={kept}"
         options += " -Dspark.deploy.recoveryMode=FILESYSTEM"
         arguments = ["--host", _HOST, "--port", again, "--webui-port", "0"]
-        self._master = self._spawn(_MASTER, arguments, log, {"SPARK_MASTER_OPTS": f"{SPARK_JAVA_OPTIONS} {options}"})
+        self._master = self._spawn(_MASTER, arguments, log, {"SPARK_MASTER_OPTS": f"{_DAEMON_OPTIONS} {options}"})
         found = _await(lambda: _LISTENS.search(_text(log), heard), self._master, log)
         self.url = found[1]
         self.page = _await(lambda: _PAGE.search(_text(log), heard), self._master, log)[1]
@@ -102,13 +103,21 @@ class SparkStandalone:
         return number
 
     def lose_worker(self, number: int) -> None:
-        """SIGKILL to a worker and all that it started, at once, as when its machine loses power."""
-        family = [self._workers.pop(number)]
-        detached_process.send_signal(family[0], signal.SIGSTOP)  # it starts nothing any more
-        for each in family:
-            family += detached_process.list_children(each)
-        for each in family:
+        """SIGKILL to a worker and all that it started, at once. Their sockets are closed, which others see."""
+        for each in self._stop(self._workers.pop(number)):
             detached_process.kill_process(each)
+
+    def silence_worker(self, number: int) -> list[ProcessIdentity]:
+        """A worker and all that it started answer nothing any more, and their sockets stay open, as when their machine
+        loses power. The caller kills what is returned."""
+        return self._stop(self._workers.pop(number))
+
+    def _stop(self, worker: ProcessIdentity) -> list[ProcessIdentity]:
+        family = [worker]
+        for each in family:
+            detached_process.send_signal(each, signal.SIGSTOP)  # it starts nothing any more
+            family += detached_process.list_children(each)
+        return family
 
     def executors(self) -> list[SparkExecutor]:
         """The executors that run now, of all applications."""
@@ -136,7 +145,7 @@ class SparkStandalone:
         arguments = ["--host", host, "--port", "0", "--webui-port", "0", "--cores", str(self.cores)]
         arguments += ["--memory", self.memory, "--work-dir", str(work), self.url]
         log = self.directory / f"worker-{number}.log"
-        options = {"SPARK_WORKER_OPTS": SPARK_JAVA_OPTIONS, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
+        options = {"SPARK_WORKER_OPTS": _DAEMON_OPTIONS, "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
         self._workers[number] = self._spawn(_WORKER, arguments, log, options)
         return number
 

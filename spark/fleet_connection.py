@@ -3,10 +3,11 @@ to end.
 
 A task connects and says which of the fleet's places it takes. The driver answers `go` once nobody else holds that
 place; until then a second attempt at the same task (speculation, or a task that Spark takes for lost) stands by.
-Afterwards nothing is sent but a task's last words, if it fails. When the driver hangs up, the task ends gracefully;
-when the driver dies, however hard, the kernel hangs up for it, and when its machine is lost, keepalive does. That
-serves on one machine as on many, which a stop file does not, and ends this application's workers only, where the
-fleet's record would end everybody's.
+Afterwards a task sends an empty line every second, and its last words, if it fails. When the driver hangs up, the task
+ends gracefully; when the driver dies, however hard, the kernel hangs up for it, and when its machine is lost, keepalive
+does. A task that says nothing for 15 s holds its place no more: its machine is lost, or hangs. That serves on one
+machine as on many, which a stop file does not, and ends this application's workers only, where the fleet's record would
+end everybody's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import Any
 from spark.progress import DriverAddress
 
 _HELLO_S = 10.0
+_SILENT_S = 15.0  # after which a task is taken for lost, as Spark takes its executor
+_ALIVE_S = 1.0
 _END_S = 30.0  # from the word to end to the hard end of a task that does not
 _KEEPALIVE = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 25_000))
 
@@ -106,7 +109,7 @@ class FleetDriver:
                 hello = json.loads(told.readline())
                 if hello.pop("word") != self.line.word:
                     return
-                line.settimeout(None)
+                line.settimeout(_SILENT_S)
             except (OSError, ValueError, KeyError):
                 return
             with self._lock:
@@ -116,8 +119,9 @@ class FleetDriver:
                 self._let_go()
                 self._dismiss()
             with contextlib.suppress(OSError, ValueError):
-                if last_words := told.readline():  # returns when either end hangs up
-                    self.failed(str(json.loads(last_words)["failed"]))
+                for words in told:  # ends when either end hangs up
+                    if words.strip():
+                        self.failed(str(json.loads(words)["failed"]))
             with self._lock:
                 self._standing_by = [each for each in self._standing_by if each[0] is not line]
                 for place, (other, _) in list(self._working.items()):
@@ -181,14 +185,15 @@ class FleetConnection:
     def watch(self) -> None:
         """Waits until the driver says that it is time to end, then makes sure that the task ends."""
         parent = os.getppid()
-        self._wire.settimeout(1.0)
+        self._wire.settimeout(_ALIVE_S)
         while not self._stop.is_set() and os.getppid() == parent:
             try:
                 if not self._wire.recv(16):
                     break
                 self.told.set()
             except TimeoutError:
-                continue
+                with contextlib.suppress(OSError):
+                    self._wire.sendall(b"\n")
             except OSError:
                 break
         self._stop.set()

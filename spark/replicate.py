@@ -77,6 +77,13 @@ REQUIRED_SETTINGS = {
     "spark.dynamicAllocation.enabled": "false",  # tasks never end, so executors are never idle and never too few
 }
 # A fleet that is resized: an executor for each task that runs or waits, and none for long without one.
+# A machine that is gone closes no connection. By Spark's own settings its executors are missed after two to three
+# minutes (spark.network.timeout, and 60 s between two looks). The group of the workers misses them after 10 s.
+_SILENCE = {
+    "spark.executor.heartbeatInterval": "2s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "15s",
+    "spark.network.timeoutInterval": "2s",
+}
 RESIZED_SETTINGS = {
     "spark.python.worker.reuse": "false",
     "spark.dynamicAllocation.enabled": "true",
@@ -315,6 +322,7 @@ def build_fleet_settings(workers: int, *, resized: bool = False) -> dict[str, st
         "spark.executor.logs.rolling.strategy": "size",
         "spark.executor.logs.rolling.maxSize": str(16 << 20),
         "spark.executor.logs.rolling.maxRetainedFiles": "4",
+        **_SILENCE,
     }
     if not resized:
         return found | {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,6 +36,7 @@ from spark.transform.field_plan import FieldPlan
 from spark.transform.field_records import SchemaReader, render_unknown_schema
 from spark.transform.json_members import MemberChanges, change_members
 from spark.transform.record_arrays import RecordArrays, lay_out_records, open_batches
+from spark.transform.shared_memory import MemoryRegion, RegionWriter
 from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
 if TYPE_CHECKING:
@@ -52,8 +54,9 @@ RECORD_COLUMNS: Final = (
 FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
 TRANSFORMED_COLUMNS: Final = (
-    "part int, offset bigint, timestamp bigint, data binary, spans array<bigint>, reason string"
+    "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, spans array<bigint>, reason string"
 )
+_ASKS_FOR_NULL: Final = re.compile(r"\b(key|value)\s+is\s+(?:not\s+)?null\b")
 _Binary: Final = pa.binary()
 _TEXTS: Final = ("string", "json")
 
@@ -61,27 +64,31 @@ _TEXTS: Final = ("string", "json")
 class SourcePart(NamedTuple):
     """A part of a source partition as tasks get it: batches as stored, of which the records from `first` up to, not
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
-    schemas: what is known of the ids in front of its keys and values."""
+    batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
+    what is known of the ids in front of its keys and values."""
 
     number: int
     topic: str
     partition: int
     first: int
     end: int
-    batches: bytes
+    batches: bytes | MemoryRegion
     leave_out: tuple[int, ...] = ()
     batch_bytes: int = 0
+    output: str = ""
     schemas: RecordSchemas = NO_RECORD_SCHEMAS
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
-        found = open_batches(list(decode_batches(memoryview(self.batches))))
+        data = self.batches.read() if isinstance(self.batches, MemoryRegion) else self.batches
+        found = open_batches(list(decode_batches(memoryview(data))))
         return found.between(self.first, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class RowNeeds:
-    """What expressions look at, so that nothing else is made of a record."""
+    """What expressions look at, so that nothing else is made of a record. nulls: of which of `key` and `value`, as
+    bytes, they only ask whether it is null: then its content does not travel."""
 
     key: bool
     value: bool
@@ -89,6 +96,7 @@ class RowNeeds:
     value_text: bool
     headers: bool
     secrets: tuple[tuple[str, SecretRef], ...] = ()
+    nulls: frozenset[str] = frozenset()
     fields: tuple[FieldPlan, ...] = ()
 
     @classmethod
@@ -96,13 +104,15 @@ class RowNeeds:
         """A column is looked at where its name stands in an expression, at worst for nothing. plans: of keys and values
         whose schemas stand in a registry."""
         texts = " ".join(text for _, text in transform.expressions).lower()
+        read = _ASKS_FOR_NULL.sub(" ", texts)
         return cls(
-            transform.key_format == "bytes" and "key" in texts,
-            transform.value_format == "bytes" and "value" in texts,
+            transform.key_format == "bytes" and "key" in read,
+            transform.value_format == "bytes" and "value" in read,
             transform.key_format in _TEXTS and "key" in texts,
             transform.value_format in _TEXTS and "value" in texts,
             "headers" in texts,
             transform.secrets,
+            frozenset(_ASKS_FOR_NULL.findall(texts)),
             tuple(plan for plan in plans if plan.columns.num_fields or plan.drops),
         )
 
@@ -150,8 +160,8 @@ class RowBuilder:
         yield from self._name(
             [
                 pa.array(np.full(n, part.number, dtype=np.int32)), pa.array(source, _Binary), pa.array(left_out),
-                problems, pa.array(records.timestamp), records.key if self.needs.key else pa.nulls(n, _Binary),
-                records.value if self.needs.value else pa.nulls(n, _Binary), key_text, value_text,
+                problems, pa.array(records.timestamp), self._show("key", self.needs.key, records.key),
+                self._show("value", self.needs.value, records.value), key_text, value_text,
                 pa.repeat(part.topic, n), pa.array(np.full(n, part.partition, dtype=np.int32)),
                 pa.array(records.offset), self._read_headers(records.headers), *fields,
             ]
@@ -179,6 +189,16 @@ class RowBuilder:
             elif schemas.targets is not None:
                 problems = _find_unknown_ids(side, schemas, payloads) | problems
         return columns, problems
+
+    def _show(self, name: str, is_read: bool, column: pa.Array) -> pa.Array:
+        """The column as SQL gets it."""
+        if is_read:
+            return column
+        n = len(column)
+        if name not in self.needs.nulls:
+            return pa.nulls(n, _Binary)
+        validity = pa.array(column.is_valid()).buffers()[1] if column.null_count else None
+        return pa.Array.from_buffers(_Binary, n, [validity, pa.py_buffer(bytes(4 * n + 4)), pa.py_buffer(b"")])
 
     def _read_headers(self, headers: pa.Array) -> pa.Array:
         kind = pa.map_(pa.string(), _Binary)
@@ -466,14 +486,18 @@ def _write_ids(column: pa.Array, schemas: SideSchemas) -> pa.Array:
 
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of TRANSFORMED_COLUMNS: batches (without a reason), and records that no expression could be applied to."""
-    reader = DecisionReader(order)
+    reader, writers = DecisionReader(order), dict[str, RegionWriter]()
     for table in tables:
-        rows = [row for found in reader.read(table) for row in _pack(found)]
+        rows: list[tuple[Any, ...]] = []
+        for found in reader.read(table):
+            output = found.part.output
+            writer = writers.setdefault(output, RegionWriter(output)) if output else None
+            rows.extend(_pack(found, writer))
         if rows:
             yield _build_packed(rows)
 
 
-def _pack(found: ChangedRecords) -> Iterator[tuple[Any, ...]]:
+def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[tuple[Any, ...]]:
     """In the order of their offsets; a batch ends in front of a record that is rejected."""
     part, kept, rejected = found.part, found.kept, found.rejected
     records = lay_out_records(kept)
@@ -485,20 +509,24 @@ def _pack(found: ChangedRecords) -> Iterator[tuple[Any, ...]]:
     at = 0
     for first, end in pairwise([*edges, len(kept)]):
         while at < len(raw) and cuts[at] <= first:
-            yield part.number, raw[at].offset, raw[at].timestamp, raw[at].rest, None, found.reasons[at]
+            yield part.number, raw[at].offset, raw[at].timestamp, raw[at].rest, None, None, None, found.reasons[at]
             at += 1
         if end > first:
             last = int(kept.offset[end - 1])
             batch = records.select(first, end).build_raw_batch(int(kept.codec[first]), last + 1, -1)
-            yield _build_packed_row(part.number, batch)
+            yield _build_packed_row(part.number, batch, writer)
 
 
-def _build_packed_row(number: int, batch: RawBatch) -> tuple[Any, ...]:
+def _build_packed_row(number: int, batch: RawBatch, writer: RegionWriter | None) -> tuple[Any, ...]:
     spans = [each for span in batch.spans for each in span]
-    return number, batch.end, -1, bytes(batch.data), spans, None
+    if writer is None:
+        return number, batch.end, -1, bytes(batch.data), None, None, spans, None
+    return number, batch.end, -1, None, writer.append(batch.data), len(batch.data), spans, None
 
 
 def _build_packed(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
-    types = [pa.int32(), pa.int64(), pa.int64(), _Binary, pa.list_(pa.int64()), pa.string()]
+    long = pa.int64()
+    types = [pa.int32(), long, long, _Binary, long, long, pa.list_(long), pa.string()]
     arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=["part", "offset", "timestamp", "data", "spans", "reason"])
+    names = ["part", "offset", "timestamp", "data", "at", "size", "spans", "reason"]
+    return pa.RecordBatch.from_arrays(arrays, names=names)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +23,7 @@ from spark.transform.compiled_transform import CompiledTransform, compile_transf
 from spark.transform.expression_rules import WrongExpression
 from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_rows import SourcePart
+from spark.transform.shared_memory import MemoryFile, MemoryRegion, SharedMemory
 from topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ _CONDITIONS: Final = """
 # What an expression may run into with the values of one record (Spark's error conditions). Everything else is trouble
 # of the cluster, and the same record may be fine the next time.
 _OF_A_RECORD: Final = frozenset(_CONDITIONS.split())
+
+
+_Group = list[tuple[int, "_Piece"]]  # number of the part, and it
 
 
 class _RecordFailed(Exception):
@@ -72,10 +76,12 @@ class _Piece:
 
 @dataclass(slots=True)
 class SparkTransformEngine:
-    """A `replicator.transport.transform_thread.TransformEngine` of one session. tasks: of a job, at most."""
+    """A `replicator.transport.transform_thread.TransformEngine` of one session. tasks: of a job, at most. memory: where
+    tasks run on this machine, they reach batches there instead of through Java."""
 
     session: SparkSession
     tasks: int = 2
+    memory: SharedMemory | None = None
     _compiled: dict[RecordTransform, CompiledTransform] = field(default_factory=dict)
 
     def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
@@ -107,12 +113,35 @@ class SparkTransformEngine:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        groups = _group_pieces(pieces, self.tasks)
+        outputs = [] if self.memory is None else self.memory.begin(len(groups))
         try:
-            frame = self.session.createDataFrame(_build_table(pieces, self.tasks))
+            frame = self.session.createDataFrame(pa.Table.from_batches(self._build_rows(groups, outputs)))
             rows = compiled.apply(frame).toArrow()
         except (PySparkException, Py4JError) as error:
+            self._retire()
             raise _judge(error) from None
-        return _read_results(pieces, rows)
+        except OSError as error:
+            self._retire()
+            raise TransformFailed(f"memory for a micro-batch: {error}; it is tried again") from None
+        output_of = {number: file for group, file in zip(groups, outputs, strict=False) for number, _ in group}
+        return _read_results(pieces, rows, output_of)
+
+    def _build_rows(self, groups: Sequence[_Group], outputs: Sequence[MemoryFile]) -> list[pa.RecordBatch]:
+        """One record batch a task."""
+        if self.memory is None:
+            return [_build_rows(group, None, "") for group in groups]
+        shared = self.memory.input
+        return [_build_rows(group, shared, file.path) for group, file in zip(groups, outputs, strict=True)]
+
+    def _retire(self) -> None:
+        if self.memory is not None:
+            self.memory.retire()
+
+    def close(self) -> None:
+        """Gives back the memory."""
+        if self.memory is not None:
+            self.memory.close()
 
 
 def _join_halves(one: TransformedPart, two: TransformedPart) -> TransformedPart:
@@ -139,20 +168,20 @@ def find_record_condition(error: Exception) -> str | None:
     return next((condition for condition in found if condition.partition(".")[0] in _OF_A_RECORD), None)
 
 
-def _build_table(pieces: Sequence[_Piece], tasks: int) -> pa.Table:
-    """One record batch a task, each with about as many bytes."""
+def _group_pieces(pieces: Sequence[_Piece], tasks: int) -> list[_Group]:
+    """A group a task, each with about as many bytes."""
     share = sum(piece.request.part.size for piece in pieces) / tasks
-    groups: list[list[tuple[int, _Piece]]] = [[]]
+    groups: list[_Group] = [[]]
     size = 0
     for number, piece in enumerate(pieces):
         if groups[-1] and size >= share * len(groups) and len(groups) < tasks:
             groups.append([])
         groups[-1].append((number, piece))
         size += piece.request.part.size
-    return pa.Table.from_batches([_build_rows(group) for group in groups])
+    return groups
 
 
-def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
+def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.RecordBatch:
     parts = [
         SourcePart(
             number,
@@ -160,9 +189,10 @@ def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
             piece.request.key.partition,
             piece.first,
             piece.end,
-            piece.request.part.read(),
+            piece.request.part.read() if shared is None else shared.append(piece.request.part.pieces),
             tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
             piece.request.batch_bytes,
+            output,
             piece.request.schemas,
         )
         for number, piece in group
@@ -170,13 +200,16 @@ def _build_rows(group: Sequence[tuple[int, _Piece]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
 
 
-def _read_results(pieces: Sequence[_Piece], rows: pa.Table) -> list[TransformedPart]:
+def _read_results(pieces: Sequence[_Piece], rows: pa.Table, outputs: Mapping[int, MemoryFile]) -> list[TransformedPart]:
     results = [TransformedPart([], []) for _ in pieces]
     unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
     for row in rows.to_pylist():
         result, piece = results[row["part"]], pieces[row["part"]]
         if row["reason"] is None:
-            result.batches.append(_read_batch(row))
+            data = row["data"]
+            if data is None:  # a copy: the memory is used again for the next micro-batch
+                data = MemoryRegion(outputs[row["part"]].path, row["at"], row["size"]).read()
+            result.batches.append(_read_batch(row, memoryview(data)))
         elif (lacking := parse_unknown_schema(row["reason"])) is not None:
             unknown[row["part"]].add(lacking)
         else:
@@ -186,8 +219,7 @@ def _read_results(pieces: Sequence[_Piece], rows: pa.Table) -> list[TransformedP
     return [result._replace(unknown=frozenset(ids)) for result, ids in zip(results, unknown, strict=True)]
 
 
-def _read_batch(row: dict[str, Any]) -> RawBatch:
-    data = memoryview(row["data"])
+def _read_batch(row: dict[str, Any], data: memoryview) -> RawBatch:
     numbers = row["spans"]
     spans = tuple(zip(numbers[::2], numbers[1::2], strict=True))
     batch = decode_batch(data, 0, len(data))

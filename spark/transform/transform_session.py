@@ -14,6 +14,7 @@ from typing import Final
 from spark.errors import WrongUse
 from spark.session import create_spark_session, end_session, is_local_master, read_spark_master
 from spark.transform.compiled_transform import compile_transform
+from spark.transform.shared_memory import SharedMemory, can_share_memory
 from spark.transform.spark_engine import SparkTransformEngine
 from topology.plan import Plan
 
@@ -49,6 +50,11 @@ def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Itera
             compile_transform(session, flow.transform)
         local = is_local_master(read_spark_master())
         parallel = len(os.sched_getaffinity(0)) if local else session.sparkContext.defaultParallelism
-        yield SparkTransformEngine(session, max(parallel, 1 if local else 2))
+        memory = SharedMemory() if local and can_share_memory() else None
+        engine = SparkTransformEngine(session, max(parallel, 1 if local else 2), memory)
+        try:
+            yield engine
+        finally:
+            engine.close()
     finally:
         end_session(session)

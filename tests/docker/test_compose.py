@@ -248,6 +248,9 @@ def test_fault_7_a_spark_master_that_starts_again_knows_its_workers_and_applicat
     done = run_script("spark.sh", "master", PATH=f"{python.parent}:{os.environ['PATH']}")
     assert "-Dspark.deploy.recoveryMode=FILESYSTEM" in done.stdout
     assert "-Dspark.deploy.recoveryDirectory=/state/master" in done.stdout
+    assert "-Dspark.worker.timeout=10" in done.stdout
+    done = run_script("spark.sh", "worker", PATH=f"{python.parent}:{os.environ['PATH']}")
+    assert "-Dspark.worker.timeout=10" in done.stdout  # they report by it, and the master looks by it
     master = services()["spark-master"]
     assert master["volumes"] == ["spark:/state"]
     assert master["hostname"] == "spark-master"  # workers look for it under this name, also when it is made anew

@@ -98,7 +98,7 @@ def decide(
 NEEDS = RowNeeds(key=False, value=False, key_text=False, value_text=False, headers=False)
 PACKED = pa.schema(
     [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
-     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
+     ("at", pa.int64()), ("size", pa.int64()), ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
 )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ def test_records_are_opened_by_their_schemas_and_what_does_not_fit_is_told() -> 
         frame(7, b"\x0a\0"), None, frame(8, b"\x0a"), frame(9, b""), frame(6, b""), frame(5, b""), b"\x01abcdef",
         b"\0\0", frame(7, b"\x0a"), frame(7, b"\x0a\0\0"),
     ]  # fmt: skip
-    needs = RowNeeds(False, False, False, False, False, (), (FieldPlan("value", "avro", COLUMNS),))
+    needs = RowNeeds(False, False, False, False, False, fields=(FieldPlan("value", "avro", COLUMNS),))
     part = build_avro_part(values, SideSchemas(writers, {6: "schema id 6 is nowhere"}))
     [table] = RowBuilder(needs).build(part)
     assert table.column("_value_fields").to_pylist() == [{"n": 5}, None, *[None] * 8]
@@ -206,7 +206,7 @@ def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
     order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), plan)
     schemas = SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000})
     part = build_avro_part([frame(7, b"\x0a\x02\x02x"), None, frame(7, b"\x0a\0")], schemas)
-    [table] = RowBuilder(RowNeeds(False, False, False, False, False, (), (plan,))).build(part)
+    [table] = RowBuilder(RowNeeds(False, False, False, False, False, fields=(plan,))).build(part)
     assert table.column("_problem").null_count == 3
     decided = table.select(["_part", "_source", "_left_out", "_problem", "offset"])
     decided = decided.append_column("_keep", pa.array([True] * 3)).append_column(

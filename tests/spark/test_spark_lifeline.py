@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from spark import fleet_connection
 from spark.fleet_connection import FleetConnection, FleetDriver, connect_to_driver
 from spark.replicate import host_worker
 from topology.plan import Plan, encode_plan, seal_plan
@@ -101,6 +104,24 @@ def test_a_second_attempt_at_a_task_stands_by_until_the_first_is_gone(driver: Fl
     first.held.release_place()
     assert copy.began.wait(60)
     until(lambda: seen.working[-1] == {"copy", "other"})
+
+
+def test_a_task_that_says_nothing_any_more_gives_up_its_place(
+    driver: FleetDriver, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine hangs: the kernel there still answers keepalives."""
+    monkeypatch.setattr(fleet_connection, "_SILENT_S", 4.0)
+    said = Task(driver, 1, "says something every second")
+    with socket.create_connection((driver.line.host, driver.line.port), timeout=60) as wire:
+        wire.sendall(json.dumps({"place": 0, "id": "hangs", "word": driver.line.word}).encode() + b"\n")
+        assert wire.recv(3) == b"go\n"
+        copy = Task(driver, 0, "copy")
+        until(lambda: seen.standing_by == 1)
+        assert copy.began.wait(60)
+        assert wire.recv(3) == b""  # whoever wakes up again is told to end
+    until(lambda: seen.working[-1] == {"copy", "says something every second"})
+    assert not said.stop.is_set()
+    assert not seen.reasons
 
 
 def test_who_stands_by_is_dismissed_last_so_that_spark_does_not_kill_who_works(driver: FleetDriver) -> None:

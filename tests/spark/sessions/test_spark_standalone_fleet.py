@@ -157,6 +157,17 @@ def test_a_supervised_fleet_is_resized_restarted_and_healed(
         kill_process(executor.process)
         scene.fill(RECORDS)
         now = frozenset(fleet.wait_size(2, lost).workers)
+        print("a machine that says nothing any more")
+        executor = next(each for each in cluster.executors() if hosted(each) & {hosted_by(name) for name in now})
+        lost = frozenset(name for name in now if hosted_by(name) in hosted(executor))
+        silent = cluster.silence_worker(executor.worker)
+        try:
+            cluster.start_worker()
+            scene.fill(RECORDS)
+            now = frozenset(fleet.wait_size(2, lost).workers)
+        finally:
+            for each in silent:
+                kill_process(each)
         print("kill -9 of the driver")
         fleet.driver().kill()
         scene.fill(RECORDS)

@@ -1,0 +1,128 @@
+"""Bytes that pass between processes without a name, and are gone with their owner."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.batch.record_batch import decode_batch, decode_batches
+from replicator.batch.records import RawRecord, build_raw_batch
+from spark.transform.record_rows import ChangeOrder, RowNeeds, SourcePart, open_parts, pack_rows
+from spark.transform.shared_memory import MemoryFile, MemoryRegion, RegionWriter, SharedMemory, can_share_memory
+from topology.record_transform import RecordTransform
+
+pytestmark = pytest.mark.skipif(not can_share_memory(), reason="this system has no memory files")
+
+
+def test_what_one_process_writes_another_one_reads() -> None:
+    file = MemoryFile()
+    file.append([b"before"])
+    region = file.append([b"ab", memoryview(b"cde"), b""])
+    assert region == MemoryRegion(file.path, 6, 5)
+    code = f"import os; print(os.pread(os.open({region.path!r}, os.O_RDONLY), 5, 6))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == repr(b"abcde")
+    assert region.read() == b"abcde"
+    file.close()
+
+
+def test_more_pieces_than_one_call_takes_are_all_there() -> None:
+    file = MemoryFile()
+    pieces = [bytes([number % 256]) * 3 for number in range(2_000)]
+    assert file.append(pieces).read() == b"".join(pieces)
+    file.close()
+
+
+def test_memory_is_used_again_after_it_was_cleared() -> None:
+    file = MemoryFile()
+    file.append([b"x" * 100])
+    file.clear()
+    assert file.append([b"y"]) == MemoryRegion(file.path, 0, 1)
+    assert os.stat(file.path).st_size == 100
+    file.close()
+
+
+def test_nothing_else_is_read_when_the_owner_is_gone() -> None:
+    file = MemoryFile()
+    region = file.append([b"abc"])
+    with pytest.raises(OSError, match="has 3 bytes at 0, not 5"):
+        MemoryRegion(region.path, 0, 5).read()
+    file.close()
+    with pytest.raises(OSError, match="No such file"):
+        region.read()
+
+
+def test_a_part_in_memory_is_opened_and_packed_like_one_that_travels() -> None:
+    records = [RawRecord(at, 1_700_000_000_000, b"\x01\x02v\x00") for at in range(100, 140)]
+    batch = build_raw_batch(records, 0, 140)
+    file, output = MemoryFile(), MemoryFile()
+    transform = RecordTransform(changes=(("headers.origin", "'prod'"),))
+    seen = []
+    for batches, path in ((bytes(batch.data), ""), (file.append([batch.data]), output.path)):
+        part = SourcePart(7, "orders", 3, 100, 140, batches, (), 400, path)
+        seen.append(_pack(part, transform))
+    travelled, shared = seen
+    assert len(travelled) > 1  # several batches
+    assert [row["data"] for row in shared] == [None] * len(travelled)
+    found = [MemoryRegion(output.path, row["at"], row["size"]).read() for row in shared]
+    assert found == [row["data"] for row in travelled]
+    assert [row["spans"] for row in shared] == [row["spans"] for row in travelled]
+    assert sum(each.records for data in found for each in decode_batches(memoryview(data))) == 40
+    assert decode_batch(memoryview(found[0]), 0, len(found[0])).records > 1
+    file.close()
+    output.close()
+
+
+def _pack(part: SourcePart, transform: RecordTransform) -> list[dict[str, Any]]:
+    rows = pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part)], pa.binary())})
+    opened = pa.Table.from_batches(open_parts(RowNeeds.of(transform), [rows]))
+    n = opened.num_rows
+    decided = opened.select(["_part", "_source", "_left_out", "_problem", "offset"]).append_column(
+        "_keep", pa.array([True] * n)
+    )
+    decided = decided.append_column("_change_0", pa.array([b"prod"] * n, pa.binary())).combine_chunks()
+    return [row for table in pack_rows(ChangeOrder.of(transform), decided.to_batches()) for row in table.to_pylist()]
+
+
+def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
+    """A task of it may still write."""
+    now = [0.0]
+    memory = SharedMemory(lambda: now[0])
+    [output] = memory.begin(1)
+    late = RegionWriter(output.path)
+    late.append(b"in time")
+    memory.retire()
+    [other] = memory.begin(1)
+    RegionWriter(other.path).append(b"another job")
+    late.append(b"late")
+    assert other.path != output.path
+    assert MemoryRegion(other.path, 0, 11).read() == b"another job"
+    now[0] = 61.0
+    memory.begin(1)
+    with pytest.raises(OSError, match="No such file"):
+        late.append(b"much too late")
+    memory.close()
+
+
+def test_jobs_that_follow_one_another_use_the_same_memory() -> None:
+    memory = SharedMemory()
+    first = memory.begin(2)
+    paths = [memory.input.path, *(file.path for file in first)]
+    memory.input.append([b"some"])
+    again = memory.begin(2)
+    assert [memory.input.path, *(file.path for file in again)] == paths
+    assert memory.input.append([b"more"]).at == 0
+    memory.close()
+
+
+def test_a_writer_appends() -> None:
+    output = MemoryFile()
+    writer = RegionWriter(output.path)
+    assert [writer.append(b"abc"), writer.append(memoryview(b"de"))] == [0, 3]
+    assert MemoryRegion(output.path, 0, 5).read() == b"abcde"
+    output.close()

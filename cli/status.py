@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,7 +119,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
 def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
     from replicator.worker.flow_state import mark_if_silent
 
-    row = asdict(mark_if_silent(report, now))
+    row = mark_if_silent(report, now).to_json()
     if report.remedy is not None:
         row["remedy"] = re.sub(r"\bFILE\b", lambda _: quote_shell_argument(path), report.remedy)  # ready to be typed
     return row

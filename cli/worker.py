@@ -66,6 +66,9 @@ def worker(
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
+    from replicator.worker.settled_heap import share_one_heap
+
+    share_one_heap()  # what is imported below starts threads
     from replicator.worker.log_format import configure_logging
     from replicator.worker.worker import run_worker
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
@@ -21,11 +21,13 @@ from clusters.control_values import (
 )
 from clusters.errors import TopicMissing
 from clusters.librdkafka import LibrdkafkaErrors
-from clusters.partition_consumer import build_partition_consumer, is_group_error
+from clusters.partition_consumer import bound_read_ahead, build_partition_consumer, is_group_error
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 
 _T = TypeVar("_T")
+
+_READ_TOGETHER = 1_000  # records that the client library hands over in one call, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,30 @@ class ControlRecord:
         return InvalidControlRecord(cluster, topic, self.partition, self.offset, self.key, why or self.why)
 
 
+class StoredControlRecord(NamedTuple):
+    """One record of a control topic as it is stored: a quarter of the memory of a `ControlRecord`, and most records of
+    a log that is not compacted yet are never decoded. value None is a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes
+    value: bytes | None
+
+    def decode(self) -> ControlRecord:
+        """Decodes key and value. A record that is not valid carries the reason in `why`."""
+        value, why = None, ""
+        try:
+            key = self.key.decode()
+            value = None if self.value is None else decode_control_value(self.value)
+            if not key:
+                raise ValueError("it has no key")
+        except ValueError as error:
+            key = self.key.decode(errors="replace")
+            value, why = None, "its key is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        return ControlRecord(self.partition, self.offset, self.timestamp_ms, key, value, why)
+
+
 def read_control_log(
     settings: ConnectionSettings,
     topic: str,
@@ -65,10 +91,24 @@ def read_control_log(
     invalid: yield records that are not valid too, with the reason in `why`; without it they are logged and left out.
     Raises `TopicMissing`, `Unreachable`.
     """
+    stored = read_stored_records(settings, topic, partitions, from_offset, timeout=timeout, whole=whole)
+    records = (record.decode() for record in stored)
+    return records if invalid else _valid(settings, topic, records)
+
+
+def read_stored_records(
+    settings: ConnectionSettings,
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    from_offset: int | Mapping[int, int] | None = None,
+    *,
+    timeout: float = 15.0,
+    whole: bool = False,
+) -> Iterator[StoredControlRecord]:
+    """As `read_control_log`, without decoding: for callers who need the newest record of each key only."""
     isolation: ReadIsolation = "read_uncommitted" if whole else "read_committed"
     todo = _find_ranges(settings, topic, partitions, from_offset, isolation, timeout)
-    records = map(decode_control_record, read_messages(settings, topic, todo, timeout))
-    return records if invalid else _valid(settings, topic, records)
+    return map(_keep_bytes, read_messages(settings, topic, todo, timeout))
 
 
 def _find_ranges(
@@ -108,18 +148,24 @@ def read_latest_values(
     topic: str,
     partitions: Iterable[int] | None = None,
     *,
+    prefix: str = "",
     timeout: float = 15.0,
 ) -> dict[str, ControlValue]:
-    """The newest value of every key, as compaction would leave it; keys deleted by a tombstone are absent.
+    """The newest value of every key that begins with `prefix`, as compaction would leave it; keys deleted by a
+    tombstone are absent.
 
     Only the newest record of a key is decoded: before compaction a topic holds many times as many. Where one of these
     is not valid, all are read again, for the key's earlier value still counts.
     """
-    todo = _find_ranges(settings, topic, partitions, None, "read_committed", timeout)
-    newest = {message.key(): message for message in read_messages(settings, topic, todo, timeout)}
-    records = [decode_control_record(message) for message in newest.values()]
+    newest: dict[bytes, StoredControlRecord] = {}
+    begins = prefix.encode()
+    for stored in read_stored_records(settings, topic, partitions, timeout=timeout):
+        if stored.key.startswith(begins):
+            newest[stored.key] = stored
+    records = [stored.decode() for stored in newest.values()]
     if any(record.why for record in records):
-        records = list(read_control_log(settings, topic, partitions, timeout=timeout))
+        every = read_control_log(settings, topic, partitions, timeout=timeout)
+        records = [record for record in every if record.key.startswith(prefix)]
     latest = {record.key: record for record in records}
     return {key: record.value for key, record in latest.items() if record.value is not None}
 
@@ -159,25 +205,27 @@ def read_messages(
     if not todo:
         return
     complaints = LibrdkafkaErrors()
-    consumer = build_partition_consumer(settings, {"fetch.wait.max.ms": 50, "error_cb": complaints})
+    consumer = build_partition_consumer(
+        settings, {"fetch.wait.max.ms": 50, "error_cb": complaints, **bound_read_ahead(len(todo))}
+    )
     try:
         consumer.assign([WirePartition(topic, number, start) for number, (start, _) in todo.items()])
         ends = {number: end for number, (_, end) in todo.items()}
         while ends:
-            message = _poll_message(consumer, timeout)
-            number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
-            if problem is None:
-                if offset < ends.get(number, -1):
-                    yield message
-            elif is_group_error(problem):
-                continue
-            elif problem.code() != KafkaError._PARTITION_EOF:
-                raise librdkafka.build_cluster_error(
-                    settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number
-                )
-            # An end-of-partition event carries the next offset, a record its own.
-            if number in ends and offset + (problem is None) >= ends[number]:
-                del ends[number]
+            for message in _poll_messages(consumer, timeout):
+                number, offset, problem = message.partition() or 0, message.offset() or 0, message.error()
+                if problem is None:
+                    if offset < ends.get(number, -1):
+                        yield message
+                elif is_group_error(problem):
+                    continue
+                elif problem.code() != KafkaError._PARTITION_EOF:
+                    raise librdkafka.build_cluster_error(
+                        settings, problem, complaints, doing=f"reading {topic}", topic=topic, partition=number
+                    )
+                # An end-of-partition event carries the next offset, a record its own.
+                if number in ends and offset + (problem is None) >= ends[number]:
+                    del ends[number]
     except KafkaException as error:
         reason = librdkafka.extract_kafka_error(error)
         raise librdkafka.build_cluster_error(
@@ -187,28 +235,25 @@ def read_messages(
         consumer.close()
 
 
-def _poll_message(consumer: Consumer, timeout: float) -> Message:
-    """The next record or event. Raises KafkaException (timed out) after so many seconds without one."""
+def _poll_messages(consumer: Consumer, timeout: float) -> list[Message]:
+    """The next record or event, and those behind it that are there already: each call gives Python's lock away, and a
+    busy worker waits for it. Raises KafkaException (timed out) after so many seconds without one."""
     deadline = time.monotonic() + timeout
     while (message := consumer.poll(0.5)) is None:
         if time.monotonic() > deadline:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"nothing for {timeout:g} s"))
-    return message
+    return [message, *consumer.consume(_READ_TOGETHER, 0)]
 
 
 def decode_control_record(message: Message) -> ControlRecord:
     """Decodes key and value. A record that is not valid carries the reason in `why`."""
-    number, offset, payload = message.partition() or 0, message.offset() or 0, message.value()
-    value, why, name = None, "", message.key() or b""
-    try:
-        key = name.decode()
-        value = None if payload is None else decode_control_value(payload)
-        if not key:
-            raise ValueError("it has no key")
-    except ValueError as error:
-        key = name.decode(errors="replace")
-        value, why = None, "its key is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-    return ControlRecord(number, offset, message.timestamp()[1], key, value, why)
+    return _keep_bytes(message).decode()
+
+
+def _keep_bytes(message: Message) -> StoredControlRecord:
+    return StoredControlRecord(
+        message.partition() or 0, message.offset() or 0, message.timestamp()[1], message.key() or b"", message.value()
+    )
 
 
 def _not_there(settings: ConnectionSettings, topic: str) -> TopicMissing:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 _T = TypeVar("_T")
 _Check = Callable[[Any], str]  # "" or what is there instead
+_PLAIN_KINDS = frozenset({str, int, float, bool, bytes, NoneType})
 
 
 def require_types(record: _T) -> _T:
@@ -44,7 +45,7 @@ def _check_of(declared: Any) -> _Check:
         return _each_check(declared, origin, _check_of(arguments[0]))
     if declared is float:
         return _kind_check(declared, (int, float))
-    return _kind_check(declared, declared)
+    return _kind_check(declared, (declared,), declared is bool)
 
 
 def _anything(_value: Any) -> str:
@@ -58,8 +59,8 @@ def _fields_check(declared: Any) -> _Check:
     def check(value: Any) -> str:
         if not isinstance(value, declared):
             return _instead(value, declared)
-        for name, found in ((name, check(getattr(value, name))) for name, check in checks):
-            if found:
+        for name, check_one in checks:
+            if found := check_one(getattr(value, name)):
                 return f"{name}: {found}"
         return ""
 
@@ -79,6 +80,8 @@ def _named_check(declared: Any) -> _Check:
 
 
 def _union_check(declared: Any, arguments: Iterable[Any]) -> _Check:
+    if set(arguments) <= _PLAIN_KINDS:
+        return _kind_check(declared, tuple(arguments) + ((int,) if float in arguments else ()), bool in arguments)
     checks = [_check_of(each) for each in arguments]
     return lambda value: "" if any(not check(value) for check in checks) else _instead(value, declared)
 
@@ -114,11 +117,10 @@ def _each_check(declared: Any, kind: Any, one: _Check) -> _Check:
     return check
 
 
-def _kind_check(declared: Any, kinds: Any) -> _Check:
+def _kind_check(declared: Any, kinds: tuple[Any, ...], takes_truth: bool = False) -> _Check:
     """A truth value is no number, although Python says so."""
-    truth = declared is not bool
     return lambda value: (
-        "" if isinstance(value, kinds) and not (truth and isinstance(value, bool)) else _instead(value, declared)
+        "" if isinstance(value, kinds) and (takes_truth or not isinstance(value, bool)) else _instead(value, declared)
     )
 
 

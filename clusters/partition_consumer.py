@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError
 
 from clusters.settings import ConnectionSettings
+
+_READ_AHEAD: Final = 1 << 20  # bytes
+_SMALLEST_FETCH: Final = 16 << 10
 
 
 def build_partition_consumer(settings: ConnectionSettings, more: Mapping[str, Any] | None = None) -> Consumer:
@@ -27,6 +30,20 @@ def build_partition_consumer(settings: ConnectionSettings, more: Mapping[str, An
             }
         )
     )
+
+
+def bound_read_ahead(partitions: int) -> dict[str, int]:
+    """Settings of a consumer that reads so many partitions, so that it holds some 2 MiB beside what it hands over.
+
+    The client library reads ahead by up to 64 MiB and 1 MiB a partition (`queued.max.messages.kbytes`,
+    `max.partition.fetch.bytes`), and the process keeps that memory: 170 MiB after a log of 110. With 1 MiB under way it
+    reads 10 MB/s where an answer takes 100 ms. A larger record comes all the same (KIP-74).
+    """
+    return {
+        "queued.max.messages.kbytes": _READ_AHEAD >> 10,
+        "max.partition.fetch.bytes": max(_READ_AHEAD // max(partitions, 1), _SMALLEST_FETCH),
+        "fetch.queue.backoff.ms": 5,  # a second by itself, each time that so much is there
+    }
 
 
 def is_group_error(problem: KafkaError) -> bool:

@@ -14,7 +14,7 @@ from clusters.control_records import read_latest_values
 from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
 from clusters.control_values import decode_control_value
 from clusters.errors import TopicMissing
-from clusters.partition_consumer import build_partition_consumer
+from clusters.partition_consumer import bound_read_ahead, build_partition_consumer
 from clusters.settings import ConnectionSettings
 from clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
 from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
@@ -112,7 +112,9 @@ class StatusFollower:
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.heartbeats: dict[str, WorkerHeartbeat] = {}
-        self._consumer = build_partition_consumer(settings, {"enable.partition.eof": False})
+        self._consumer = build_partition_consumer(
+            settings, {"enable.partition.eof": False, **bound_read_ahead(SLOT_COUNT)}
+        )
         self._consumer.assign([TopicPartition(STATUS_TOPIC, number, OFFSET_END) for number in range(SLOT_COUNT)])
 
     def read(self) -> list[PartitionStatus]:

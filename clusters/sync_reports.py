@@ -59,7 +59,7 @@ def delete_sync_report(writer: ControlWriter, report: SyncReport) -> None:
 def read_sync_reports(settings: ConnectionSettings) -> list[SyncReport]:
     """The newest of each thing, by flow, kind and name; empty without control topics."""
     try:
-        view = read_latest_values(settings, STATUS_TOPIC)
+        view = read_latest_values(settings, STATUS_TOPIC, prefix=SYNC_PREFIX)
     except TopicMissing:
         return []
     return parse_sync_reports(view)

@@ -13,11 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_values
 from clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
-from clusters.errors import TopicMissing
 from clusters.latency_buckets import LatencyCounts, add_latency_counts
-from clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.control")
 
@@ -83,13 +80,9 @@ def add_worker_latencies(heartbeats: Iterable[WorkerHeartbeat], now_ms: int) -> 
     return {flow: add_latency_counts(each) for flow, each in by_flow.items()}
 
 
-def delete_old_heartbeats(settings: ConnectionSettings, writer: ControlWriter, now_ms: int) -> None:
+def delete_old_heartbeats(writer: ControlWriter, heartbeats: Iterable[WorkerHeartbeat], now_ms: int) -> None:
     """Remove those of workers that have been silent for a day; does not wait. Raises ClusterError."""
-    try:
-        view = read_latest_values(settings, STATUS_TOPIC)
-    except TopicMissing:
-        return
-    for heartbeat in parse_heartbeats(view).values():
+    for heartbeat in heartbeats:
         if now_ms - heartbeat.at_ms > _FORGOTTEN_MS:
             slot = compute_slot(HEARTBEAT_PREFIX, heartbeat.worker, 0)
             writer.put_nowait(STATUS_TOPIC, heartbeat.key, None, slot)

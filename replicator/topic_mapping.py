@@ -16,7 +16,7 @@ from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.copy import log_append_time
 from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.ledger.ledger import read_ledger
+from replicator.ledger.ledger import Ledger, read_ledger
 from replicator.limits import DEFAULT_MAX_BATCH_BYTES, TargetLimits
 from replicator.partition_states import Halt
 from topology.plan import PlanFlow
@@ -162,8 +162,13 @@ def _within(mapped: MappedTopic, limits: TargetLimits) -> MappedTopic:
 
 def read_copied_topics(target: ConnectionSettings) -> dict[str, dict[str, MappedTopic]]:
     """What was ever copied to a cluster, as its ledger has it: by flow and source topic. Raises ClusterError."""
+    return list_copied_topics(read_ledger(target, tolerant=True))
+
+
+def list_copied_topics(ledger: Ledger) -> dict[str, dict[str, MappedTopic]]:
+    """What was ever copied, as the ledger has it: by flow and source topic."""
     copied: dict[str, dict[str, MappedTopic]] = defaultdict(dict)
-    for key, (remembered, _) in read_ledger(target, tolerant=True).partitions.items():
+    for key, (remembered, _) in ledger.partitions.items():
         before = copied[key.flow].get(key.topic)
         partitions = max(key.partition + 1, before.partitions if before else 0)
         ids = {remembered.source_id} | (before.source_ids if before else frozenset())

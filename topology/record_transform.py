@@ -14,8 +14,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from topology.secret_ref import SecretRef
 
-RecordFormat = Literal["bytes", "string", "json"]
-RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json")
+RegistryFormat = Literal["avro", "protobuf"]
+RecordFormat = Literal["bytes", "string", "json"] | RegistryFormat
+REGISTRY_FORMATS: Final[tuple[RegistryFormat, ...]] = ("avro", "protobuf")  # records with the id of a schema in front
+RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json", *REGISTRY_FORMATS)
 _SECRET = re.compile(r"\bsecret\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _VALUE, _HEADERS = "value", "headers"
@@ -50,6 +52,12 @@ class RecordTransform:
     def hash(self) -> str:
         """Of everything in it. Two equal ones do the same to a record, in the same release of Spark."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def registry_sides(self) -> tuple[str, ...]:
+        """`key`, `value`: those whose schemas stand in a registry."""
+        forms = (("key", self.key_format), ("value", self.value_format))
+        return tuple(name for name, form in forms if form in REGISTRY_FORMATS)
 
     @property
     def expressions(self) -> tuple[tuple[str, str], ...]:
@@ -129,25 +137,49 @@ def check_transform(transform: RecordTransform) -> None:
     _check_apart(parts)
     for name in dict(transform.schemas):
         form = transform.key_format if name == "key" else transform.value_format
-        if form != "json":
-            raise ValueError(f"`schema.{name}` is for format json, and `format.{name}` is {form}")
+        if not _has_fields(form):
+            raise ValueError(f"`schema.{name}` is for formats json, avro and protobuf, and `format.{name}` is {form}")
     for name, form in (("key", transform.key_format), ("value", transform.value_format)):
-        if form == "json" and name not in dict(transform.schemas) and _is_read(transform, name):
+        if _has_fields(form) and name not in dict(transform.schemas) and _needs_schema(transform, name, form):
             raise ValueError(
-                f'format json needs `schema: {{{name}: "FIELD TYPE, …"}}` with the fields that expressions use'
+                f'format {form} needs `schema: {{{name}: "FIELD TYPE, …"}}` with the fields that expressions use'
+                + (" and those that are set" if form in REGISTRY_FORMATS else "")
             )
+    if transform.value_format in REGISTRY_FORMATS:
+        _check_set_fields(transform)
     _check_secrets(find_secret_names(text for _, text in transform.expressions), dict(transform.secrets))
 
 
-def _is_read(transform: RecordTransform, name: str) -> bool:
-    return any(re.search(rf"\b{name}\b", text) for _, text in transform.expressions)
+def _has_fields(form: RecordFormat) -> bool:
+    return form == "json" or form in REGISTRY_FORMATS
+
+
+def _needs_schema(transform: RecordTransform, name: str, form: RecordFormat) -> bool:
+    """Whether an expression reads it, or a field is set whose type has to be kept."""
+    is_set = any(path.startswith(f"{name}.") for path, _ in transform.changes)
+    is_read = any(re.search(rf"\b{name}\b", text) for _, text in transform.expressions)
+    return is_read or (is_set and form in REGISTRY_FORMATS)
+
+
+def _check_set_fields(transform: RecordTransform) -> None:
+    """Their types have to be said. (That the types are kept is Spark's to say.)"""
+    for path, _ in transform.changes:
+        part = parse_changed_part(path)
+        lacking = [name for name in part.names if name not in dict(transform.schemas).get(_VALUE, "")]
+        if part.part == "value" and lacking:
+            raise ValueError(
+                f"`set.{path}`: `schema.value` does not name `{lacking[0]}`; a field that is set keeps its type, so "
+                "say it there"
+            )
 
 
 def _check_part(part: ChangedPart, form: RecordFormat) -> None:
-    if part.part == "value" and part.names and form != "json":
-        raise ValueError(f"`{part}` needs `format: {{value: json}}`; the values are {form}")
+    if part.part == "value" and part.names and not _has_fields(form):
+        raise ValueError(f"`{part}` needs `format: {{value: json}}`, avro or protobuf; the values are {form}")
     if part == ("value", ()) and form == "json":
         raise ValueError("a JSON value is changed by field; say `value.FIELD`, or `format: {value: string}`")
+    if part == ("value", ()) and form in REGISTRY_FORMATS:
+        raise ValueError(f"a value of format {form} is changed by field, under its own schema; say `value.FIELD`")
 
 
 def _check_apart(parts: list[ChangedPart]) -> None:

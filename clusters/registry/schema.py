@@ -11,6 +11,7 @@ from typing import Any
 from topology.bounded_json import parse_json
 
 AVRO = "AVRO"
+PROTOBUF = "PROTOBUF"
 _NAMED = ("record", "enum", "fixed", "error")
 _PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
@@ -62,7 +63,7 @@ def _type_of(text: str) -> str:
         value = parse_json(text, deepest=_DEEPEST)
     except ValueError:
         json_like = text.lstrip().startswith(("{", "["))  # beyond the limits, but no Protobuf
-        return AVRO if json_like or text.strip() in _PRIMITIVE else "PROTOBUF"
+        return AVRO if json_like or text.strip() in _PRIMITIVE else PROTOBUF
     if isinstance(value, bool) or (isinstance(value, dict) and not _is_avro(value.get("type"))):
         return "JSON"
     return AVRO
@@ -95,7 +96,7 @@ def is_same_schema(one: Schema, other: Schema) -> bool:
 
 def render_canonical_schema(schema: Schema) -> str:
     """The text without what carries no meaning: order of JSON keys, white space, comments of Protobuf."""
-    if schema.type == "PROTOBUF":
+    if schema.type == PROTOBUF:
         return _protobuf(schema.text)
     try:
         value = parse_json(schema.text, deepest=_DEEPEST)

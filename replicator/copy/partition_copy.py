@@ -143,7 +143,7 @@ class PartitionCopy(CommonCopy[OutgoingBatch]):
         """The answer to the oldest batch in flight, at `now` (ms). Sets `trouble` when copying cannot simply go on."""
         queue, progress = self.queue, self.progress
         with self.lock:
-            sent = queue.in_flight.popleft()
+            sent = queue.in_flight.pop(0)
             queue.buffered -= sent.size
             queue.saved -= sent.batch.saved
             if answer.error == error_codes.NONE and answer.base_offset == sent.first:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from replicator.ledger.offset_map import OffsetRun
@@ -14,7 +13,7 @@ class PreparedRuns:
 
     target: int  # target offset behind the last batch that is prepared
     source: int  # source offset that would extend the current run
-    _unconfirmed: deque[int] = field(default_factory=deque)  # run starts on the target, in order
+    _unconfirmed: list[int] = field(default_factory=list)  # run starts on the target, in order
 
     def block(self, runs: list[OffsetRun]) -> None:
         """These runs are on their way to the ledger; batches from the first of them on wait for `confirm`."""
@@ -22,11 +21,12 @@ class PreparedRuns:
 
     def confirm(self, runs: list[OffsetRun]) -> None:
         """The ledger holds these runs now."""
-        for run in runs:
-            if self._unconfirmed[0] == run.target:  # as good as always: the ledger confirms in order
-                self._unconfirmed.popleft()
-            else:
-                self._unconfirmed.remove(run.target)
+        confirmed = [run.target for run in runs]
+        if self._unconfirmed[: len(confirmed)] == confirmed:  # as good as always: the ledger confirms in order
+            del self._unconfirmed[: len(confirmed)]
+        else:
+            for target in confirmed:
+                self._unconfirmed.remove(target)
 
     def is_blocked(self, end: int) -> bool:
         """Whether what ends at target offset `end` reaches into a run that the ledger does not hold."""

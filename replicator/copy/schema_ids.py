@@ -80,6 +80,10 @@ class FlowSchemaIds:
                     self._missed.pop(key, None)
         return waiting
 
+    def find_known(self, topic: str) -> TopicSchemaIds | None:
+        """What the registries said when they were asked last; None: nobody has asked."""
+        return self._topics.get(topic)
+
     def changes(self, key: PartitionKey, counted: SchemaIdCounts) -> Callable[[], Callable[[RawRecord], RawRecord]]:
         """What makes, for every answer of a Fetch, the function that rewrites its records."""
 
@@ -195,6 +199,10 @@ class SchemaIdTranslations:
     ) -> Callable[[], Callable[[RawRecord], RawRecord]] | None:
         """For `RepackTerms.change`: None where records travel as they are."""
         return self._of(flow, source).changes(key, counted) if flow.sync.schemas.translated else None
+
+    def find_ids(self, flow: PlanFlow, source: ConnectionSettings) -> FlowSchemaIds | None:
+        """The tables of the flow; None where records keep their ids."""
+        return self._of(flow, source) if flow.sync.schemas.translated else None
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed: everything is asked anew."""

@@ -44,7 +44,7 @@ class ColumnRows(Sequence[_Row], Generic[_Row]):
         if isinstance(at, slice):
             return ColumnRows(self.kind, (column[at] for column in self.columns))
         make: Callable[..., _Row] = self.kind
-        return make(*(column[at] for column in self.columns))
+        return make(*[column[at] for column in self.columns])
 
     def __iter__(self) -> Iterator[_Row]:
         return map(self.kind, *self.columns)

@@ -57,10 +57,10 @@ def drop_continuing_runs(runs: Runs) -> Runs:
     return ColumnRows(OffsetRun, (array("q", compress(targets, kept)), array("q", compress(sources, kept))))
 
 
-def _joined(pieces: Iterable[Runs]) -> tuple[array[int], array[int]]:
+def _joined(pieces: Sequence[Runs]) -> tuple[array[int], array[int]]:
     """One generation's runs in order, each once: what was written in small records stands in a block, too."""
     targets, sources = array("q"), array("q")
-    for piece in sorted(pieces, key=lambda piece: piece[0]):
+    for piece in sorted(pieces, key=lambda piece: piece[0]) if len(pieces) > 1 else pieces:
         more_targets, more_sources = piece.columns
         if targets and piece[0] <= (targets[-1], sources[-1]):
             at = bisect_left(targets, more_targets[0])

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clusters.control_records import ControlRecord, read_control_log
+from clusters.control_records import ControlRecord, StoredControlRecord, read_stored_records
 from clusters.control_topics import LEDGER_TOPIC
 from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
 from clusters.errors import ProtocolError, TopicMissing
@@ -69,9 +68,20 @@ class Ledger:
         default_factory=dict
     )  # those that are copied in transactions
     records: dict[PartitionKey, dict[str, int]] = field(default_factory=dict)
-    invalid: Mapping[FlowPartition, ProtocolError] = field(
-        default_factory=dict
-    )  # partitions that are left out, and why
+    invalid: dict[FlowPartition, ProtocolError] = field(default_factory=dict)  # partitions that are left out, and why
+
+    def update(self, other: Ledger) -> None:
+        """Take in what another part of the ledger says, of other partitions."""
+        self.partitions.update(other.partitions)
+        self.positions.update(other.positions)
+        self.records.update(other.records)
+        self.invalid.update(other.invalid)
+
+    def require_valid(self) -> Ledger:
+        """The same ledger. Raises ProtocolError where a partition is left out because a record cannot be read."""
+        for error in self.invalid.values():
+            raise error
+        return self
 
     def halted(self, key: PartitionKey) -> Halt | None:
         """The state of a partition of which a record cannot be read: as if it had none, it would be copied twice."""
@@ -117,16 +127,13 @@ def read_ledger(
     Raises ProtocolError where a record cannot be read; tolerant: its partition stands in `invalid` then, for callers
     who stop at it (`Ledger.halted`) and go on with all others.
     """
-    newest = read_newest_records(settings, flow, slots)
-    return build_tolerant_ledger(newest) if tolerant else build_ledger(newest)
+    ledger = build_tolerant_ledger(read_newest_records(settings, flow, slots))
+    return ledger if tolerant else ledger.require_valid()
 
 
 def build_ledger(newest: Iterable[ControlRecord]) -> Ledger:
     """What the newest record of every key says. Raises ProtocolError for an unreadable one."""
-    ledger = build_tolerant_ledger(newest)
-    for error in ledger.invalid.values():
-        raise error
-    return ledger
+    return build_tolerant_ledger(newest).require_valid()
 
 
 def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
@@ -136,17 +143,18 @@ def build_tolerant_ledger(newest: Iterable[ControlRecord]) -> Ledger:
         place = parse_ledger_key(record.key)
         if place is not None:
             by_place[place].append(record)
-    whole, invalid = Ledger({}), {}
+    whole = Ledger({})
     for place, records in by_place.items():
-        try:
-            one = _build_partition_ledger(place, records)
-        except ProtocolError as error:
-            invalid[place] = error
-            continue
-        whole.partitions.update(one.partitions)
-        whole.positions.update(one.positions)
-        whole.records.update(one.records)
-    return replace(whole, invalid=invalid)
+        whole.update(build_partition_ledger(place, records))
+    return whole
+
+
+def build_partition_ledger(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
+    """What the newest records of one partition's keys say; it stands in `invalid` where one of them cannot be read."""
+    try:
+        return _build_partition_ledger(place, newest)
+    except ProtocolError as error:
+        return Ledger({}, invalid={place: error})
 
 
 def _build_partition_ledger(place: FlowPartition, newest: list[ControlRecord]) -> Ledger:
@@ -187,21 +195,6 @@ def _remembered(known: PositionAndRuns) -> LedgerState:
     return LedgerState(known.map, nobody, at.source_id, at.target_id, epochs, order=at.order, note=at.note)
 
 
-def read_blocks(
-    settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
-) -> list[LedgerBlock]:
-    """The blocks of runs as compaction would leave them, without the partitions of which one cannot be read."""
-    by_place: dict[FlowPartition | None, list[ControlRecord]] = defaultdict(list)
-    for record in read_newest_records(settings, flow, slots):
-        by_place[parse_ledger_key(record.key)].append(record)
-    found: list[LedgerBlock] = []
-    for place, records in by_place.items():
-        with suppress(ProtocolError):  # who takes such a partition over is told (`Ledger.halted`)
-            if place is not None and not any(record.why for record in records):
-                found += decode_blocks(records)
-    return found
-
-
 def decode_blocks(newest: list[ControlRecord]) -> list[LedgerBlock]:
     """Blocks of runs among these records, without transaction positions and parts of other tools."""
     others = TRANSACTION_RECORD_KINDS | {FOREIGN_RECORD_KIND}
@@ -215,23 +208,23 @@ def select_transaction_records(newest: list[ControlRecord]) -> list[ControlRecor
 
 def read_newest_records(
     settings: ConnectionSettings, flow: str | None = None, slots: Iterable[int] | None = None
-) -> list[ControlRecord]:
+) -> Iterator[ControlRecord]:
     """The ledger's records as compaction would leave them. Whole: a run that was acknowledged counts, even while some
     transaction is open below it; such a one ends by itself after its producer's timeout at the latest."""
-    newest: dict[str, ControlRecord] = {}
+    newest: dict[bytes, StoredControlRecord] = {}
+    begins = b"" if flow is None else f"{flow}|".encode()  # the value may be anybody's
     try:
-        for record in read_control_log(
-            settings, LEDGER_TOPIC, slots, timeout=LEDGER_READ_TIMEOUT_S, whole=True, invalid=True
-        ):
-            if record.why:
-                log_invalid_record(record.invalid(settings.alias, LEDGER_TOPIC))
-            if record.value is None and not record.why:
-                newest.pop(record.key, None)
-            elif flow is None or record.key.startswith(f"{flow}|"):  # the value may be anybody's
+        for record in read_stored_records(settings, LEDGER_TOPIC, slots, timeout=LEDGER_READ_TIMEOUT_S, whole=True):
+            if record.key.startswith(begins):
                 newest[record.key] = record
     except TopicMissing:
-        return []
-    return list(newest.values())
+        return
+    for record in newest.values():
+        decoded = record.decode()
+        if decoded.why:
+            log_invalid_record(decoded.invalid(settings.alias, LEDGER_TOPIC))
+        if decoded.value is not None or decoded.why:
+            yield decoded
 
 
 def assemble_partitions(

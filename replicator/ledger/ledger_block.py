@@ -12,7 +12,7 @@ from clusters.control_records import ControlRecord
 from clusters.control_values import UNREADABLE_ERRORS, ControlValue
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.record_format import build_unreadable_error, require_field_types
+from replicator.ledger.record_format import build_unreadable_error, parse_topic_id, require_field_types
 from replicator.ledger.run_json import decode_runs, encode_runs
 from replicator.partition_key import PartitionKey, ProducerIdentity
 
@@ -98,12 +98,12 @@ class LedgerBlock:
                 number=number,
                 start=value["start"],
                 identity=ProducerIdentity(value["producer_id"], value["epoch"], value["base"]),
-                source_id=uuid.UUID(value["source_id"]),
-                target_id=uuid.UUID(value["target_id"]),
+                source_id=parse_topic_id(value["source_id"]),
+                target_id=parse_topic_id(value["target_id"]),
                 runs=decode_runs(value),
                 at=record.offset,
                 epochs=tuple(LeaderEpochEntry(source, epoch) for source, epoch in value.get("epochs", ())),
-                **{name: value.get(name, default) for name, default in _MOSTLY.items()},
+                **{name: value[name] for name in value.keys() & _MOSTLY.keys()},
             )
         except UNREADABLE_ERRORS as error:
             raise build_unreadable_error(record, repr(error)) from None

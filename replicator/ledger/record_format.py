@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from clusters.control_records import ControlRecord
@@ -11,6 +13,7 @@ from clusters.control_values import ControlValue
 from clusters.errors import ProtocolError
 
 _NUMBERS = ("start", "producer_id", "epoch", "base")
+_TEXTS = ("flow", "target_topic")
 
 
 class FlowPartition(NamedTuple):
@@ -42,14 +45,27 @@ def build_unreadable_error(record: ControlRecord, why: str) -> ProtocolError:
     )
 
 
+@lru_cache(maxsize=10_000)
+def parse_topic_id(text: str) -> uuid.UUID:
+    """The id of a topic; all partitions of the topic share the object. Raises ValueError, AttributeError, TypeError."""
+    return uuid.UUID(text)
+
+
 def require_field_types(value: ControlValue, mostly: Mapping[str, Any]) -> None:
     """What is told of a block has the type that it should have; mostly: what it may leave out. The runs are read into
     arrays, which take numbers only. Raises KeyError, TypeError."""
-    fields: dict[str, tuple[Any, Any]] = {name: (value[name], 0) for name in _NUMBERS}
-    fields |= {name: (value[name], default) for name, default in mostly.items() if name in value}
-    numbers = [each for entry in value.get("epochs", ()) for each in entry]
-    fields |= {f"epochs, number {at}": (each, 0) for at, each in enumerate(numbers)}
-    fields |= {name: (value[name], "") for name in ("flow", "target_topic") if name in value}
-    for name, (found, like) in fields.items():
-        if type(found) is not type(like):
-            raise TypeError(f"{name}: {type(found).__name__} where {type(like).__name__} is meant")
+    for name in _NUMBERS:
+        _require_like(name, value[name], 0)
+    for name, found in value.items():
+        if name in mostly:
+            _require_like(name, found, mostly[name])
+        elif name in _TEXTS:
+            _require_like(name, found, "")
+    for entry in value.get("epochs", ()):
+        for at, each in enumerate(entry):
+            _require_like(f"epochs, number {at}", each, 0)
+
+
+def _require_like(name: str, found: Any, like: Any) -> None:
+    if type(found) is not type(like):
+        raise TypeError(f"{name}: {type(found).__name__} where {type(like).__name__} is meant")

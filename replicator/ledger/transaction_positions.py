@@ -53,6 +53,7 @@ from replicator.ledger.explicit_runs import (
     join_explicit_runs,
 )
 from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from replicator.ledger.record_format import parse_topic_id
 from replicator.partition_key import PartitionKey
 
 _SCHEMA: Final = 2
@@ -470,8 +471,8 @@ def _three(row: list[int]) -> tuple[int, int, int]:
 def _position(value: dict[str, Any]) -> TransactionPosition:
     return TransactionPosition(
         key=PartitionKey(value["flow"], value["topic"], value["target_topic"], value["partition"]),
-        source_id=uuid.UUID(value["source_id"]),
-        target_id=uuid.UUID(value["target_id"]),
+        source_id=parse_topic_id(value["source_id"]),
+        target_id=parse_topic_id(value["target_id"]),
         begin=OffsetRun(*value["begin"]),
         position=value["position"],
         leader_epoch=value["leader_epoch"],

@@ -29,7 +29,8 @@ from replicator.batch.batch_selection import select_batches
 from replicator.batch.record_batch import BatchChecksum, RawBatch, decode_batches
 from replicator.batch.records import decode_records
 from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import Ledger, read_ledger
+from replicator.ledger.ledger import Ledger
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.ledger.transaction_positions import (
     LogKnowledge,
     PositionAndRuns,
@@ -85,12 +86,13 @@ class RepeatTakeover(PositionTakeover):
     """Decides for partitions of one flow how they go on. leave_out: the flow's loop guard."""
 
     leave_out: LeaveOut
+    ledger: SharedLedger
 
     def take(self, keys: Collection[PartitionKey]) -> dict[PartitionKey, TakenRepeatablePartition | RecoveryTrouble]:
         """Never raises ClusterError."""
         slots = sorted({_slot(key) for key in keys})
         try:
-            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=slots, tolerant=True)
+            ledger = self.ledger.read([self.record.flow.id], slots)
             inspected = self.inspect(list(keys), ledger)
             there = [key for key, seen in inspected.items() if not isinstance(seen, ClusterError)]
             compacted = _find_compacted(there, self.source, self.target)

@@ -16,10 +16,12 @@ from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.errors import ReplicatorError
 from replicator.ledger.consolidation import consolidate_map
 from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import Ledger, read_blocks, read_ledger
+from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
 from replicator.ledger.ledger_state import LedgerState
 from replicator.ledger.offset_map import OffsetRun
+from replicator.ledger.record_format import FlowPartition
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
@@ -96,10 +98,11 @@ def take_over_partitions(
     decisions: Mapping[PartitionKey, OperatorDecision] | None = None,
     aligned: Collection[PartitionKey] = (),
     guard: Callable[[ClaimedPartition], Callable[[RawBatch], bool]] = lambda _where: lambda _batch: False,
+    shared: SharedLedger | None = None,
 ) -> dict[PartitionKey, TakenPartition | Halt | Reinspect]:
     """Decide for partitions of one flow (with their slots) how they go on; `decisions` are what persons decided about
-    some of them, `aligned` are those whose records keep their offsets, `guard` is the flow's loop guard. Never
-    raises ClusterError."""
+    some of them, `aligned` are those whose records keep their offsets, `guard` is the flow's loop guard, `shared` is
+    the ledger of the target as others read it now, too. Never raises ClusterError."""
     if record.producer_id is None:
         reason = f"flow {record.flow.id} has no producer id; run `topology apply` again"
         return {key: Reinspect(reason) for key in keys}
@@ -115,11 +118,11 @@ def take_over_partitions(
     keys = {key: slot for key, slot in keys.items() if slot not in absent}
     if not keys:
         return waiting
-    slots = sorted(set(keys.values()))
+    slots, shared = sorted(set(keys.values())), shared or SharedLedger(target)
     try:
         inspected = inspect_logs(keys, source, target, record.producer_id, expiration_ms, stillness, aligned, guard)
         # Read after the inspection: whatever wrote the records that were seen had announced them before.
-        ledger = read_ledger(target, flow=record.flow.id, slots=slots, tolerant=True)
+        ledger = shared.read([record.flow.id], slots)
         parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
         last = _find_last_copied(ledger, inspected, aligned, exact=not record.flow.sync.schemas.translated)
         compared = compare_last_copied(source, target, last)
@@ -139,7 +142,7 @@ def take_over_partitions(
         taken |= _find_moved_ends(taken.values(), target)
         beginning = [result for result in taken.values() if isinstance(result, TakenPartition) and result.resume.claims]
         if beginning:
-            taken |= claim_partitions(beginning, target, slots, writer)
+            taken |= claim_partitions(beginning, shared, slots, writer)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
     return waiting | taken
@@ -408,7 +411,7 @@ def _epochs(remembered: LedgerState | None, outcome: RecoveryPoint, source: Lead
 
 
 def claim_partitions(
-    candidates: list[TakenPartition], target: ConnectionSettings, slots: list[int], writer: ControlWriter
+    candidates: list[TakenPartition], ledger: SharedLedger, slots: list[int], writer: ControlWriter
 ) -> dict[PartitionKey, TakenPartition | Reinspect]:
     """Agree on where a partition begins. Two workers may look for the first time at once and find other starts
     (`start: latest`, retention); so do two that obey one order. Both write a claim, the first one in the ledger counts,
@@ -428,7 +431,8 @@ def claim_partitions(
     writer.flush()
     if failures:
         raise failures[0]
-    first_claim, later = _find_first_claims(claims, read_blocks(target, slots=slots))
+    places = {FlowPartition(key.flow, key.topic, key.partition) for key in claims}
+    first_claim, later = _find_first_claims(claims, ledger.read_blocks(places, slots))
     results: dict[PartitionKey, TakenPartition | Reinspect] = {}
     for result in candidates:
         key = result.block.key

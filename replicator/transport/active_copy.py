@@ -75,7 +75,7 @@ class ActiveCopy:
     def source_seen_at(self) -> float:
         """When the source last told where the log ends, if only by saying nothing new (monotonic; 0: not yet)."""
         clock, told = self.clock, self.copy.source.seen_at
-        return told if clock is None else max(told, clock.at)
+        return told if clock is None or told > clock.at else clock.at
 
     def leave_session(self) -> None:
         """A session says nothing of this partition from now on."""

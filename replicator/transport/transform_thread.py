@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from clusters.errors import ClusterError
+from clusters.registry.record_schemas import NO_RECORD_SCHEMAS, RecordSchemas, UnknownSchema
 from replicator.batch.egress_compression import compress_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RejectedRecord
 from replicator.batch.untransformed_selection import UntransformedPart
 from replicator.copy.transactions.transformed_copy import TransformedCopy
+from replicator.copy.writer_schemas import FlowWriterSchemas
 from replicator.errors import ReplicatorError
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
@@ -36,19 +38,23 @@ UNTRANSFORMED_STATE: Final = "untransformed"
 
 
 class TransformRequest(NamedTuple):
-    """A part of a source partition. leave_out: source offset → why, of records that the target does not take."""
+    """A part of a source partition. leave_out: source offset → why, of records that the target does not take.
+    schemas: what is known of the schema ids in front of its keys and values."""
 
     key: PartitionKey
     part: UntransformedPart
     leave_out: Mapping[int, str]
     batch_bytes: int  # of records, uncompressed, at which a batch is full
+    schemas: RecordSchemas = NO_RECORD_SCHEMAS
 
 
 class TransformedPart(NamedTuple):
-    """What became of a part: batches with spans, in order, and the records that no expression could be applied to."""
+    """What became of a part: batches with spans, in order, and the records that no expression could be applied to.
+    unknown: schema ids in it of which nothing is known; nothing else counts then, and it is to be tried again."""
 
     batches: list[RawBatch]
     rejected: list[RejectedRecord]
+    unknown: frozenset[UnknownSchema] = frozenset()
 
 
 class TransformEngine(Protocol):
@@ -73,6 +79,11 @@ class _Served:
     copy: TransformedCopy
     transform: RecordTransform
     batch_bytes: int
+    schemas: FlowWriterSchemas | None
+
+    def build_request(self, part: UntransformedPart) -> TransformRequest:
+        known = NO_RECORD_SCHEMAS if self.schemas is None else self.schemas.list_known(self.copy.key.topic)
+        return TransformRequest(self.copy.key, part, self.active.terms.refused, self.batch_bytes, known)
 
 
 @dataclass(slots=True)
@@ -87,10 +98,16 @@ class TransformThread:
     _pause_s: float = _FIRST_PAUSE_S
     _thread: threading.Thread | None = None
 
-    def add(self, active: ActiveCopy, transform: RecordTransform, batch_bytes: int) -> None:
-        """Transform what this partition's copy holds."""
+    def add(
+        self,
+        active: ActiveCopy,
+        transform: RecordTransform,
+        batch_bytes: int,
+        schemas: FlowWriterSchemas | None = None,
+    ) -> None:
+        """Transform what this partition's copy holds. schemas: where ids in front of its records are looked at."""
         assert isinstance(active.copy, TransformedCopy)
-        self._served[id(active)] = _Served(active, active.copy, transform, batch_bytes)
+        self._served[id(active)] = _Served(active, active.copy, transform, batch_bytes, schemas)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="transforms", daemon=True)
             self._thread.start()
@@ -131,10 +148,7 @@ class TransformThread:
         return bool(flows)
 
     def _transform(self, transform: RecordTransform, waiting: list[tuple[_Served, UntransformedPart]]) -> None:
-        requests = [
-            TransformRequest(served.copy.key, part, served.active.terms.refused, served.batch_bytes)
-            for served, part in waiting
-        ]
+        requests = [served.build_request(part) for served, part in waiting]
         began = time.monotonic()
         try:
             results = self.engine.transform(transform, requests)
@@ -149,13 +163,32 @@ class TransformThread:
             self._stop(waiting, Reinspect(f"the transformation failed: {type(error).__name__}", "failed"))
             return
         log.debug("transformed", extra={"parts": len(requests), "seconds": round(time.monotonic() - began, 3)})
+        taken: list[_Served] = []
         for (served, part), result in zip(waiting, results, strict=True):
-            self._take(served, part, result)
+            if not result.unknown:
+                self._take(served, part, result)
+                taken.append(served)
+            elif not self._learn(served, part, result.unknown):
+                return
         self._pause_s = _FIRST_PAUSE_S
-        for served, _ in waiting:
+        for served in taken:
+            if served.schemas is not None:
+                served.schemas.settle(served.copy.key.topic)
             served.active.hindrance = ""
             served.active.wake()
             served.active.room()
+
+    def _learn(self, served: _Served, part: UntransformedPart, unknown: frozenset[UnknownSchema]) -> bool:
+        """Ask for schemas; the part waits until they are known. False: a registry did not answer."""
+        assert served.schemas is not None, "a record was opened whose flow knows no schemas"
+        try:
+            why = served.schemas.learn(served.copy.key, unknown, part.start)
+        except ClusterError as error:
+            self._try_later([(served, part)], str(error))
+            return False
+        if why:
+            served.copy.stop(Reinspect(why))
+        return True
 
     def _try_later(self, waiting: list[tuple[_Served, UntransformedPart]], why: str) -> None:
         """What waits goes on waiting; the partitions say why."""

@@ -28,6 +28,7 @@ from replicator.copy.sequenced_producer import SequencedProducer
 from replicator.copy.transactions.open_transaction import SlotPartition
 from replicator.copy.transactions.slot_sender import SlotSender
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
+from replicator.copy.writer_schemas import WriterSchemas
 from replicator.copy_limit import CopyLimit
 from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
 from replicator.ledger.ledger_writer import PartitionLedgerWriter
@@ -72,6 +73,7 @@ class CopyRegistry:
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
+    _writer_schemas: WriterSchemas = field(init=False)
     _quarantine: QuarantineWriter = field(init=False)
     _aligned: AlignmentThreads = field(init=False)
     _senders: dict[int, SlotSender] = field(default_factory=dict)  # of active copies that are written in transactions
@@ -81,6 +83,7 @@ class CopyRegistry:
     def __post_init__(self) -> None:
         self._quarantine = QuarantineWriter(self.target)
         self.schema_ids = SchemaIdTranslations(self.target)
+        self._writer_schemas = WriterSchemas(self.schema_ids)
         self._aligned = AlignmentThreads.of(self.target)
 
     def start_copy(self, task: PartitionTask, taken: TakenPartition) -> None:
@@ -215,7 +218,8 @@ class CopyRegistry:
         if transform is not None:
             assert self.transforms is not None, "a worker that transforms nothing has been given such a flow"
             active.transforms = self.transforms.wake
-            self.transforms.add(active, transform, min(limits.max_batch // 2, TRANSFORMED_BATCH_BYTES))
+            schemas = self._writer_schemas.find(task.record.flow, source)
+            self.transforms.add(active, transform, min(limits.max_batch // 2, TRANSFORMED_BATCH_BYTES), schemas)
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
@@ -304,6 +308,7 @@ class CopyRegistry:
         """The flow's content changed: fresh limits."""
         self.rates.forget(flow_id)
         self.schema_ids.forget(flow_id)
+        self._writer_schemas.forget(flow_id)
 
     def sweep(self, now: float | None = None) -> None:
         """End the threads of brokers that have had no active copy for long, and forget those that have ended."""

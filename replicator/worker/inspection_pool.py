@@ -21,6 +21,7 @@ from replicator.copy.schema_ids import SchemaIdTranslations
 from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
 from replicator.copy_limit import CopyLimit
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
 from replicator.recovery.found_ends import LimitOrTrouble, find_limits
@@ -69,6 +70,7 @@ class InspectionPool:
     expiration_ms: int
     senders: SlotSenders
     guards: LoopGuards
+    ledger: SharedLedger
     stillness: SettledLogEnds = field(default_factory=SettledLogEnds)
     ends: Mapping[str, PartitionEnd] = field(default_factory=dict)  # what is written down of them, by key
     schema_ids: SchemaIdTranslations | None = None  # asked first: who waits for a schema takes nothing over
@@ -81,7 +83,7 @@ class InspectionPool:
 
     def start(self, tasks: Iterable[PartitionTask]) -> None:
         """Look for those that are due. A flow's next ones wait until its last ones are done, so that they go together:
-        each inspection reads the ledger of its slots. To be called in each round of the worker's loop."""
+        each inspection asks for the leaders of all its topics. To be called in each round of the worker's loop."""
         now = time.monotonic()
         self.stillness.note_round(now)
         busy = {under_way[0].key.flow for under_way, _ in self._under_way}
@@ -107,6 +109,7 @@ class InspectionPool:
                 limit, result = inspected.limits.get(task.key), inspected.judge(task)
                 task.limit = limit if isinstance(limit, CopyLimit) else None
                 task.end_inspection(decision_judged=not isinstance(result, Reinspect))
+                inspected.found.pop(task.key)  # so that not all of it is there when all copies are
                 yield task, result
 
     def _inspect(self, record: FlowRecord, tasks: list[PartitionTask]) -> _Inspected:
@@ -118,7 +121,9 @@ class InspectionPool:
         if record.flow.end is not None:
             known = {key: self.ends.get(build_end_key(key.flow, key.topic, key.partition)) for key in _keys(tasks)}
             limits = find_limits(record, known, source, self.writer, self.worker_id)
-        return _Inspected(self._take_over(record, tasks, source), limits, record.end_revision)
+        found = self._take_over(record, tasks, source)
+        self.ledger.release(record.flow.id, {task.slot for task in tasks})
+        return _Inspected(found, limits, record.end_revision)
 
     def _take_over(
         self, record: FlowRecord, tasks: list[PartitionTask], source: ConnectionSettings
@@ -141,7 +146,7 @@ class InspectionPool:
         }
         if record.flow.delivery == "transactions":
             taking = TransactionTakeover(
-                record, source, self.target, self.stillness, self.writer, self.senders, decisions=decisions
+                record, source, self.target, self.stillness, self.writer, self.senders, self.ledger, decisions=decisions
             )
             return {**waiting, **taking.of(slots)}
         if record.guarantee == AT_LEAST_ONCE:
@@ -152,6 +157,7 @@ class InspectionPool:
                 self.stillness,
                 self.writer,
                 self.guards.of(record, source).at,
+                self.ledger,
                 decisions=decisions,
             )
             return {**waiting, **repeatable.take(list(slots))}
@@ -167,6 +173,7 @@ class InspectionPool:
             decisions,
             [task.key for task in tasks if task.gap_method is not None],
             self.guards.of(record, source).at,
+            self.ledger,
         )
         return {**waiting, **taken}
 
@@ -190,7 +197,7 @@ def _results(tasks: list[PartitionTask], future: Future[_Inspected]) -> _Inspect
 
 
 def _chunks(tasks: list[PartitionTask]) -> Iterator[list[PartitionTask]]:
-    """Parts that can be looked at side by side; no slot is in two of them, so no ledger partition is read twice. As few
+    """Parts that can be looked at side by side; no slot is in two of them, so nobody waits for another's ledger. As few
     as keep the pool busy: each asks for the leaders of all its topics. Those that are to be alone come by themselves.
     """
     yield from ([task] for task in tasks if task.alone)

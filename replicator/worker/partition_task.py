@@ -292,5 +292,11 @@ def _describe(active: ActiveCopy) -> tuple[object, ...]:
     """What reports are made of, as far as it may change without another copy."""
     copy = active.copy
     source, progress = copy.source, copy.progress
-    ends = source.end, source.high_watermark, progress.acked, progress.copied_through
-    return *ends, copy.is_young, active.hindrance
+    return (
+        source.end,
+        source.high_watermark,
+        progress.acked,
+        progress.copied_through,
+        copy.is_young,
+        active.hindrance,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +16,7 @@ from clusters.control_topics import ControlWriter
 from clusters.errors import ClusterError
 from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus, StatusFollower, read_partition_statuses
+from clusters.partition_status_records import PartitionStatus, StatusFollower, read_status_reports
 from clusters.settings import ConnectionSettings
 from clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
 from replicator.worker.partition_placement import PartitionLoad, balance_partitions
@@ -23,6 +24,9 @@ from replicator.worker.partition_placement import PartitionLoad, balance_partiti
 log = logging.getLogger("watershed.placement")
 
 _FIRST_S = 30.0  # of reports, before the first decision of a new leader
+_BEFORE_S = (
+    15.0  # then it reads what was reported earlier: the start of its own copies is over, and needs the processor
+)
 _SMOOTH = 0.1  # share of a second's report: about the mean of ten seconds
 _OLD_S = 15.0  # a worker that was silent for so long says nothing about now
 
@@ -108,6 +112,7 @@ class PlacementLeader:
         self._reports: StatusFollower | None = None
         self._admin: Admin | None = None
         self._due = 0.0
+        self._before_due = math.inf  # when earlier reports are to be read (monotonic)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="placement")
         self._deciding: Future[None] | None = None
         self._before: Future[list[PartitionStatus]] | None = None  # what was reported before we followed
@@ -125,12 +130,15 @@ class PlacementLeader:
                 log.warning("placement not decided", extra={"reason": str(error)})
                 return
             self._due = now + min(_FIRST_S, self._period_s)
+            self._before_due = now + min(_BEFORE_S, self._period_s / 2)
+        if now >= self._before_due:
+            self._before_due = math.inf
             self._before = self._pool.submit(self._read_before)
         self._rates.take(self._reports.read(), self._reports.heartbeats, now)
         if self._before is not None and self._before.done():
             self._rates.begin(self._before.result(), now)
             self._before = None
-        if now < self._due or (self._deciding is not None and not self._deciding.done()):
+        if now < self._due or self._before is not None or (self._deciding is not None and not self._deciding.done()):
             return
         self._due = now + self._period_s
         table = {
@@ -150,12 +158,14 @@ class PlacementLeader:
         if self._reports is not None:
             self._reports.close()
             self._reports, self._admin, self._rates, self._before = None, None, _ObservedRates(), None
+            self._before_due = math.inf
 
     def _read_before(self) -> list[PartitionStatus]:
         """Runs in a thread of its own; once for each time that we lead."""
         try:
-            delete_old_heartbeats(self._target, self._writer, time.time_ns() // 1_000_000)
-            return read_partition_statuses(self._target)
+            reports = read_status_reports(self._target)
+            delete_old_heartbeats(self._writer, reports.heartbeats, time.time_ns() // 1_000_000)
+            return reports.partitions
         except ClusterError as error:
             log.warning("earlier reports unknown", extra={"reason": str(error)})
             return []

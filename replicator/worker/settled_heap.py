@@ -1,16 +1,39 @@
-"""Keeping Python's full garbage collections short in a worker of thousands of partitions.
+"""The memory of a worker of thousands of partitions: full garbage collections stay short, and what a start needed goes
+back to the system.
 
 A full collection walks over every object, and all threads wait for it: 140 ms with 5,000 partitions, 230 ms with
 10,000 (some fifty objects a partition, all of which stay). What is frozen is passed over.
+
+The C library gives each thread a heap of its own, sixteen on two cores, and what one thread has freed serves no other:
+after a start with 10,000 partitions 90 of 118 MiB were free, and still the process's. Python's own lock lets one thread
+at a time run anyway, so one heap is enough.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from dataclasses import dataclass
 from typing import Final
 
 _TOGETHER: Final = 256  # copies that have begun: a collection over fewer new ones takes some milliseconds
+
+
+_M_ARENA_MAX: Final = -8  # malloc.h of glibc
+_LIBC: Final = ctypes.CDLL(None)
+
+
+def share_one_heap() -> None:
+    """From now on all threads share the heap of the C library, where that is glibc. To be called before the
+    first is started: a heap that is there stays."""
+    if hasattr(_LIBC, "mallopt"):
+        _LIBC.mallopt(_M_ARENA_MAX, 1)
+
+
+def return_free_memory() -> None:
+    """Give the system back what nobody uses any more, where the C library can (glibc)."""
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
 
 
 @dataclass(slots=True)
@@ -32,3 +55,4 @@ class SettledHeap:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        return_free_memory()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +27,6 @@ from replicator.topic_mapping import (
     MappedTopic,
     apply_limits,
     place_topics,
-    read_copied_topics,
     read_target_limits,
 )
 
@@ -77,12 +76,12 @@ class _Flow:
 @dataclass(slots=True)
 class TopicDiscovery:
     """`topics` by flow id: as of the newest answer; a list stays valid until the next one is there. `version` grows
-    whenever a list changes."""
+    whenever a list changes. copied: what the ledger says of flows, by flow id."""
 
     target: ConnectionSettings
     connect: SettingsLookup
+    copied: Callable[[Collection[str]], Mapping[str, _Known]]
     administer: _Administer = Admin
-    copied: Callable[[ConnectionSettings], Mapping[str, _Known]] = read_copied_topics
     decisions: AlignmentDecisions | None = None  # about equal offsets
     find_hold: Callable[[FlowRecord], HoldReason | None] = lambda _record: None  # why nothing of a flow may be copied
     topics: dict[str, list[MappedTopic]] = field(default_factory=dict)
@@ -210,7 +209,7 @@ class TopicDiscovery:
 
     def _read_ledger(self, jobs: list[tuple[_Flow, FlowRecord]]) -> None:
         """What was copied before stands in the ledger: also topics that are gone since, and which ones they were."""
-        copied = self.copied(self.target)
+        copied = self.copied(list(self._flows))  # of all at once: sources are asked side by side
         for flow, record in jobs:
             known = flow.known or {}
             for name, each in copied.get(record.key, {}).items():

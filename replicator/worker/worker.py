@@ -43,6 +43,7 @@ from replicator.copy.transactions.slot_sender import SlotSenders
 from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
 from replicator.errors import LedgerThreadEnded
 from replicator.ledger.ledger_thread import LedgerThread
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import EndReached, Halt, Reinspect
 from replicator.recovery.ambiguous_answers import AmbiguousAnswers
@@ -50,6 +51,7 @@ from replicator.recovery.found_ends import build_partition_end
 from replicator.recovery.repeat_takeover import TakenRepeatablePartition
 from replicator.recovery.takeover import TakenPartition
 from replicator.sync.continuous_sync import ContinuousSync
+from replicator.topic_mapping import list_copied_topics
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.transform_thread import TransformEngine, TransformThread
 from replicator.worker.applied_clusters import AppliedClusters
@@ -75,6 +77,8 @@ _DRAIN_S = 5.0
 _SWITCH_S = 0.0005  # a live record does not wait longer for a thread that counts or reports (Python's own: 5 ms)
 _PACE_S = 0.02
 _IDLE_PACE_S = 0.1  # while nothing waits for the loop; bytes move without it
+_PACE_A_TASK_S = 0.1 / 5_000
+_LONGEST_PACE_S = 0.2
 _WAIT_FOR_APPLY_S = 3.0
 _DEFAULT_EXPIRATION_MS = 86_400_000  # producer.id.expiration.ms of Apache Kafka
 
@@ -126,7 +130,7 @@ def read_producer_expiration(cluster: ClusterProtocol) -> int:
 
 
 class Worker:
-    """See `run_worker`. `step` is one round of the loop, at most _IDLE_PACE_S long while nothing waits for it."""
+    """See `run_worker`. `step` is one round of the loop, at most _LONGEST_PACE_S long while nothing waits for it."""
 
     def __init__(
         self,
@@ -163,12 +167,19 @@ class Worker:
         self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         check = GuaranteeCheck(target, connect)
-        self._discovery = TopicDiscovery(target, connect, decisions=decisions, find_hold=check.find_hold)
+        ledger = self._ledger = SharedLedger(target)
+        self._discovery = TopicDiscovery(
+            target,
+            connect,
+            lambda flows: list_copied_topics(ledger.read(flows)),
+            decisions=decisions,
+            find_hold=check.find_hold,
+        )
         latencies = FlowLatencies()
         self._senders = SlotSenders(target, self._writer, latencies)
         self._heap = SettledHeap()
         self._inspections = InspectionPool(
-            target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards
+            target, connect, self._pool, self._writer, worker_id, expiration_ms, self._senders, guards, ledger
         )
         self._inspections.ends = self._desired.ends
         later = self._ledger_thread.later
@@ -178,6 +189,7 @@ class Worker:
         self._inspections.schema_ids = self._registry.schema_ids
         self._guards = guards
         self._tasks: dict[PartitionKey, PartitionTask] = {}
+        self._busy: list[PartitionTask] = []  # as the last round left them
         self._assigned_from: tuple[object, ...] | None = None  # what the tasks were last derived from
         self._placement_leader = PlacementLeader(
             target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S, moves=tells
@@ -207,7 +219,7 @@ class Worker:
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
-        self._membership.poll(self._pace(self._list_busy()))
+        self._membership.poll(self._pace(self._busy))
         self._check_ledger()
         self._follow_desired_state()
         flows = self._select_flows()
@@ -216,7 +228,7 @@ class Worker:
         if self._transforms is None:  # transactions, and so transformed records, are never placed
             self._placement_leader.step(self._membership.slots, flows, self._placement)
         self._sync.step(self._membership.slots, flows)
-        busy = self._list_busy()
+        busy = self._busy = self._list_busy()
         self._retire(busy)
         self._take_over(busy)
         now = time.monotonic()
@@ -226,20 +238,25 @@ class Worker:
             self._publish()
 
     def _list_busy(self) -> list[PartitionTask]:
-        """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this."""
+        """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this, so it
+        is done once a round."""
         return [
             task
             for task in self._tasks.values()
-            if not task.is_at_rest
-            and (task.active is None or task.active.copy.trouble is not None or not task.wanted or task.inspecting)
+            if (
+                (active := task.active) is None or active.copy.trouble is not None or not task.wanted or task.inspecting
+            )
+            and not task.is_at_rest
         ]
 
     def _pace(self, busy: list[PartitionTask]) -> float:
-        """How long the next round may wait for news of the group, in seconds."""
-        soon = time.monotonic() + _IDLE_PACE_S
+        """How long the next round may wait for news of the group, in seconds. A round looks at every task once, so with
+        thousands of them there are fewer rounds."""
+        pace = max(_IDLE_PACE_S, min(len(self._tasks) * _PACE_A_TASK_S, _LONGEST_PACE_S))
+        soon = time.monotonic() + pace
         if not self._membership.slots or any(task.has_work_before(soon) for task in busy):
             return _PACE_S
-        return _IDLE_PACE_S
+        return pace
 
     def close(self) -> None:
         """Finish what is in flight, publish, leave the group."""
@@ -514,16 +531,16 @@ class Worker:
         write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
         self._seen = self._find_seen()
         self._registry.sweep()
+        self._ledger.forget_old()
 
     def _find_seen(self) -> dict[str, int]:
         """Flow → when all its sources that are copied here had told their ends, in ms since 1970. Told with the next
         heartbeat: until then whatever is no longer copied has been reported."""
         earliest: dict[str, float] = {}
         for task in self._tasks.values():
-            if task.active is not None:
-                seen = task.active.source_seen_at
-                if seen < earliest.get(task.key.flow, math.inf):
-                    earliest[task.key.flow] = seen
+            active = task.active
+            if active is not None and (seen := active.source_seen_at) < earliest.get(task.key.flow, math.inf):
+                earliest[task.key.flow] = seen
         since = time.time() - time.monotonic()
         return {flow: int((since + seen) * 1000) for flow, seen in earliest.items() if seen > 0}
 

@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from spark.transform.column_types import find_unfit_column
 from spark.transform.expression_rules import WrongExpression, check_expression
+from spark.transform.field_plan import FieldPlan
 from spark.transform.record_rows import (
     DECIDED_COLUMNS,
+    FIELDS_COLUMN,
     RECORD_COLUMNS,
     SECRET_COLUMN,
     TRANSFORMED_COLUMNS,
@@ -20,7 +24,14 @@ from spark.transform.record_rows import (
     open_parts,
     pack_rows,
 )
-from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part, replace_secrets
+from topology.record_transform import (
+    REGISTRY_FORMATS,
+    ChangedPart,
+    RecordFormat,
+    RecordTransform,
+    parse_changed_part,
+    replace_secrets,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,11 +51,11 @@ class CompiledTransform:
 
     def apply(self, parts: DataFrame) -> DataFrame:
         """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
-        records = parts.mapInArrow(
-            partial(open_parts, RowNeeds.of(self.transform)), build_record_columns(self.transform)
-        )
+        plans = plan_fields(self.transform)
+        needs, order = RowNeeds.of(self.transform, plans), ChangeOrder.of(self.transform, plans)
+        records = parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform))
         changed = change_records(records, self.transform)
-        return changed.mapInArrow(partial(pack_rows, ChangeOrder.of(self.transform)), TRANSFORMED_COLUMNS)
+        return changed.mapInArrow(partial(pack_rows, order), TRANSFORMED_COLUMNS)
 
 
 def compile_transform(session: SparkSession, transform: RecordTransform) -> CompiledTransform:
@@ -69,11 +80,16 @@ def find_wrong_expressions(session: SparkSession, transform: RecordTransform) ->
         except PySparkException as error:
             yield WrongExpression(f"schema.{name}", schema, _shorten(error))
             return
+    try:
+        plan_fields(transform)
+    except WrongExpression as error:
+        yield error
+        return
     seen = _see(session.createDataFrame([], build_record_columns(transform)), transform)
     for path, text in transform.expressions:
         try:
             _parse(session, path, text)
-            _check_type(seen, transform, path, text)
+            _check_type(seen, transform, path, text, _find_expected(transform, path, text))
         except WrongExpression as error:
             yield error
 
@@ -87,15 +103,52 @@ def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
     judged = seen.withColumn("_keep", f.when(f.col("_problem").isNull() & ~f.col("_left_out"), keep))
     columns = [f.col(name) for name in DECIDED_COLUMNS]
     for number, (path, text) in enumerate(transform.changes):
-        value = _encode(f.expr(_with_columns(transform, text)), parse_changed_part(path))
+        value = _encode(f.expr(_with_columns(transform, text)), parse_changed_part(path), transform)
         columns.append(f.when(f.col("_keep"), value).alias(f"_change_{number}"))
     return judged.select(*columns)
 
 
 def build_record_columns(transform: RecordTransform) -> str:
-    """RECORD_COLUMNS and a column for each secret, as DDL."""
+    """RECORD_COLUMNS, a struct for keys and values whose schemas stand in a registry, and a column for each secret, as
+    DDL."""
+    known = dict(transform.schemas)
+    fields = [
+        f"{FIELDS_COLUMN.format(name)} struct<{known[name]}>" for name in transform.registry_sides if name in known
+    ]
     secrets = [f"{SECRET_COLUMN.format(name)} string" for name, _ in transform.secrets]
-    return ", ".join((RECORD_COLUMNS, *secrets))
+    return ", ".join((RECORD_COLUMNS, *fields, *secrets))
+
+
+def plan_fields(transform: RecordTransform) -> tuple[FieldPlan, ...]:
+    """What is read and changed in keys and values whose schemas stand in a registry. A session must be open.
+
+    Raises WrongExpression for a column that no field of the format can be read into."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import StructType
+
+    found = []
+    for side in SUBJECT_SIDES:
+        form = _find_format(transform, side)
+        if form not in REGISTRY_FORMATS:
+            continue
+        ddl = dict(transform.schemas).get(side, "")
+        try:
+            columns = to_arrow_type(StructType.fromDDL(ddl), timezone="UTC")
+        except PySparkException as error:
+            raise WrongExpression(f"schema.{side}", ddl, _shorten(error)) from None
+        if unfit := find_unfit_column(columns, form):
+            raise WrongExpression(f"schema.{side}", ddl, f"no field of {form} is {unfit}")
+        sets, drops = (
+            tuple(part.names for path in paths if (part := parse_changed_part(path)).part == side and part.names)
+            for paths in (dict(transform.changes), transform.drops)
+        )
+        found.append(FieldPlan(side, form, columns, sets, drops))
+    return tuple(found)
+
+
+def _find_format(transform: RecordTransform, side: SubjectSide) -> RecordFormat:
+    return transform.key_format if side == "key" else transform.value_format
 
 
 def _with_columns(transform: RecordTransform, text: str) -> str:
@@ -109,8 +162,10 @@ def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
     problem, seen = f.col("_problem"), {}
     for name, form in (("key", transform.key_format), ("value", transform.value_format)):
         schema = dict(transform.schemas).get(name)
-        if form == "bytes":
+        if form == "bytes" or (form in REGISTRY_FORMATS and schema is None):
             seen[name] = f.col(f"_{name}")
+        elif form in REGISTRY_FORMATS:
+            seen[name] = f.col(FIELDS_COLUMN.format(name))
         elif form == "string" or schema is None:
             seen[name] = f.col(f"_{name}_text")
         else:
@@ -118,21 +173,35 @@ def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
             seen[name] = parsed
     columns = {**seen, "timestamp": f.timestamp_millis(f.col("_timestamp"))}
     found = records.withColumns(columns)
-    for name in ("key", "value"):
-        if name in dict(transform.schemas):
+    for name in SUBJECT_SIDES:
+        if name in dict(transform.schemas) and _find_format(transform, name) == "json":
             missing = f.col(name).isNull() | f.col(f"{name}.{_CORRUPT}").isNotNull()
             told = f.lit(f"the {name} is no JSON object that fits `transform.schema.{name}`")
             problem = f.coalesce(problem, f.when(f.col(f"_{name}_text").isNotNull() & missing, told))
     return found.withColumn("_problem", problem)
 
 
-def _encode(value: Column, part: ChangedPart) -> Column:
+def _encode(value: Column, part: ChangedPart, transform: RecordTransform) -> Column:
     from pyspark.sql import functions as f
 
+    if part.part == "value" and part.names and transform.value_format in REGISTRY_FORMATS:
+        return value.cast(_find_declared(transform, part))  # the type that it has already, or null's
     if part.part == "value" and part.names:
         text = f.to_json(f.struct(value.alias("v")), {"ignoreNullFields": "false"})
         return f.substring(text, len(_KEPT) + 1, f.length(text) - f.lit(len(_KEPT) + 1)).cast("binary")
     return value.cast("binary")
+
+
+def _find_declared(transform: RecordTransform, part: ChangedPart) -> DataType:
+    """The type that `schema.value` gives to a field. Raises KeyError with the name that it lacks."""
+    from pyspark.sql.types import StructType
+
+    found: DataType = StructType.fromDDL(dict(transform.schemas)["value"])
+    for name in part.names:
+        if not isinstance(found, StructType) or name not in found.fieldNames():
+            raise KeyError(name)
+        found = found[name].dataType
+    return found
 
 
 def _parse(session: SparkSession, path: str, text: str) -> None:
@@ -145,7 +214,7 @@ def _parse(session: SparkSession, path: str, text: str) -> None:
     check_expression(tree, path, text)
 
 
-def _check_type(seen: DataFrame, transform: RecordTransform, path: str, text: str) -> None:
+def _check_type(seen: DataFrame, transform: RecordTransform, path: str, text: str, expected: tuple[str, ...]) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
@@ -156,7 +225,6 @@ def _check_type(seen: DataFrame, transform: RecordTransform, path: str, text: st
         raise WrongExpression(path, text, _shorten(error)) from None
     if not all(bool(each.deterministic()) for each in _list_expressions(selected)):
         raise WrongExpression(path, text, "it is not deterministic, and a proof could not repeat it")
-    expected = _find_expected(path)
     if expected and kind.simpleString() not in (*expected, "void"):
         raise WrongExpression(
             path, text, f"it gives {_name_type(kind)}, and {' or '.join(expected)} is needed; write a cast"
@@ -169,12 +237,21 @@ def _list_expressions(frame: DataFrame) -> Iterator[Any]:
         yield found.apply(at)
 
 
-def _find_expected(path: str) -> tuple[str, ...]:
-    """The types that an expression may have there, as Spark calls them; none: any that JSON has."""
+def _find_expected(transform: RecordTransform, path: str, text: str) -> tuple[str, ...]:
+    """The types that an expression may have there, as Spark calls them; none: any that JSON has. Raises WrongExpression
+    where the type of a field is not said."""
     if path == "where":
         return ("boolean",)
     part = parse_changed_part(path.removeprefix("set."))
-    return () if part.part == "value" and part.names else ("string", "binary")
+    if part.part == "headers" or not part.names:
+        return ("string", "binary")
+    if transform.value_format not in REGISTRY_FORMATS:
+        return ()
+    try:
+        return (_find_declared(transform, part).simpleString(),)
+    except KeyError as error:
+        lacking = f"`schema.value` has no field {error}; a field that is set keeps its type, so say it there"
+        raise WrongExpression(path, text, lacking) from None
 
 
 def _name_type(kind: DataType) -> str:

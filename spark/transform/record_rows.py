@@ -7,20 +7,35 @@ a part stay together and in order, because nothing is shuffled.
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import os
 import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from clusters.registry.record_schemas import (
+    NO_RECORD_SCHEMAS,
+    RecordSchemas,
+    SideSchemas,
+    UnknownSchema,
+    read_schema_id,
+)
+from clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
+from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
 from clusters.varints import decode_zigzag, encode_zigzag
 from replicator.batch.record_batch import RawBatch, decode_batches
 from spark.errors import SparkError
+from spark.transform.column_types import list_column
+from spark.transform.field_plan import FieldPlan
+from spark.transform.field_records import SchemaReader, render_unknown_schema
 from spark.transform.json_members import MemberChanges, change_members
 from spark.transform.record_arrays import RecordArrays, lay_out_records, open_batches
 from spark.transform.shared_memory import MemoryRegion, RegionWriter
@@ -38,18 +53,21 @@ RECORD_COLUMNS: Final = (
     "_part int, _source binary, _left_out boolean, _problem string, _timestamp bigint, _key binary, _value binary, "
     "_key_text string, _value_text string, topic string, partition int, offset bigint, headers map<string, binary>"
 )
+FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
 TRANSFORMED_COLUMNS: Final = (
     "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, spans array<bigint>, reason string"
 )
 _ASKS_FOR_NULL: Final = re.compile(r"\b(key|value)\s+is\s+(?:not\s+)?null\b")
 _Binary: Final = pa.binary()
+_TEXTS: Final = ("string", "json")
 
 
 class SourcePart(NamedTuple):
     """A part of a source partition as tasks get it: batches as stored, of which the records from `first` up to, not
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
-    batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or ""."""
+    batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
+    what is known of the ids in front of its keys and values."""
 
     number: int
     topic: str
@@ -60,6 +78,7 @@ class SourcePart(NamedTuple):
     leave_out: tuple[int, ...] = ()
     batch_bytes: int = 0
     output: str = ""
+    schemas: RecordSchemas = NO_RECORD_SCHEMAS
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
@@ -80,21 +99,41 @@ class RowNeeds:
     headers: bool
     secrets: tuple[tuple[str, SecretRef], ...] = ()
     nulls: frozenset[str] = frozenset()
+    fields: tuple[FieldPlan, ...] = ()
 
     @classmethod
-    def of(cls, transform: RecordTransform) -> RowNeeds:
-        """A column is looked at where its name stands in an expression, at worst for nothing."""
+    def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> RowNeeds:
+        """A column is looked at where its name stands in an expression, at worst for nothing. plans: of keys and values
+        whose schemas stand in a registry."""
         texts = " ".join(text for _, text in transform.expressions).lower()
         read = _ASKS_FOR_NULL.sub(" ", texts)
         return cls(
             transform.key_format == "bytes" and "key" in read,
             transform.value_format == "bytes" and "value" in read,
-            transform.key_format != "bytes" and "key" in texts,
-            transform.value_format != "bytes" and "value" in texts,
+            transform.key_format in _TEXTS and "key" in texts,
+            transform.value_format in _TEXTS and "value" in texts,
             "headers" in texts,
             transform.secrets,
             frozenset(_ASKS_FOR_NULL.findall(texts)),
+            tuple(plan for plan in plans if plan.columns.num_fields or plan.drops),
         )
+
+    def find_fields(self, side: SubjectSide) -> FieldPlan | None:
+        """What is opened of keys, or of values, by their schemas; None: nothing."""
+        return next((plan for plan in self.fields if plan.side == side), None)
+
+    @property
+    def field_columns(self) -> list[FieldPlan]:
+        """Those that expressions look at."""
+        return [plan for plan in self.fields if plan.columns.num_fields]
+
+
+@cache
+def freeze_modules() -> None:
+    """Spark's Python processes collect garbage after each task (pyspark/daemon.py). Most of that time went to what they
+    have imported, which is none."""
+    gc.collect()
+    gc.freeze()
 
 
 # -- parts to rows -------------------------------------------------------------------------------------------------
@@ -121,9 +160,10 @@ class RowBuilder:
             return
         key_text, key_problems = _read_texts(self.needs.key_text, records.key, "the key")
         value_text, value_problems = _read_texts(self.needs.value_text, records.value, "the value")
+        fields, field_problems = self._read_fields(part, records)
         problems = pa.nulls(n, pa.string())
-        if key_problems or value_problems:
-            told = value_problems | key_problems
+        if key_problems or value_problems or field_problems:
+            told = field_problems | value_problems | key_problems
             problems = pa.array([told.get(row) for row in range(n)], pa.string())
         source = [pickle.dumps(part), *[None] * (n - 1)]
         left_out = np.isin(records.offset, np.array(part.leave_out, dtype=np.int64))
@@ -133,7 +173,7 @@ class RowBuilder:
                 problems, pa.array(records.timestamp), self._show("key", self.needs.key, records.key),
                 self._show("value", self.needs.value, records.value), key_text, value_text,
                 pa.repeat(part.topic, n), pa.array(np.full(n, part.partition, dtype=np.int32)),
-                pa.array(records.offset), self._read_headers(records.headers),
+                pa.array(records.offset), self._read_headers(records.headers), *fields,
             ]
         )  # fmt: skip
 
@@ -142,7 +182,23 @@ class RowBuilder:
         one = [number, None, True, note, 0, None, None, None, None, "", 0, offset, None]
         types = [pa.int32(), _Binary, pa.bool_(), pa.string(), pa.int64(), _Binary, _Binary, pa.string(), pa.string(),
                  pa.string(), pa.int32(), pa.int64(), pa.map_(pa.string(), _Binary)]  # fmt: skip
-        yield from self._name([pa.array([value], kind) for value, kind in zip(one, types, strict=True)])
+        nothing = [pa.nulls(1, plan.columns) for plan in self.needs.field_columns]
+        yield from self._name([pa.array([value], kind) for value, kind in zip(one, types, strict=True)] + nothing)
+
+    def _read_fields(self, part: SourcePart, records: RecordArrays) -> tuple[list[pa.Array], dict[int, str]]:
+        """A column for each of `needs.field_columns`, and what is wrong in which row: also that an id is not known."""
+        columns: list[pa.Array] = []
+        problems: dict[int, str] = {}
+        for side in SUBJECT_SIDES:
+            payloads = records.key if side == "key" else records.value
+            schemas, plan = part.schemas.side(side), self.needs.find_fields(side)
+            if plan is not None:
+                column, found = SchemaReader(plan, schemas).read_column(payloads)
+                columns += [column] if plan in self.needs.field_columns else []
+                problems = found | problems
+            elif schemas.targets is not None:
+                problems = _find_unknown_ids(side, schemas, payloads) | problems
+        return columns, problems
 
     def _show(self, name: str, is_read: bool, column: pa.Array) -> pa.Array:
         """The column as SQL gets it."""
@@ -163,6 +219,7 @@ class RowBuilder:
     def _name(self, arrays: list[pa.Array]) -> Iterator[pa.RecordBatch]:
         n = len(arrays[0])
         names = [each.split()[0] for each in RECORD_COLUMNS.replace("string, binary>", "").split(", ")]
+        names += [FIELDS_COLUMN.format(plan.side) for plan in self.needs.field_columns]
         for name, secret in self._secrets.items():
             arrays.append(pa.repeat(secret, n))
             names.append(SECRET_COLUMN.format(name))
@@ -173,6 +230,7 @@ class RowBuilder:
 
 def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of RECORD_COLUMNS from a column `part` of pickled parts. Raises BadBatch, SecretMissing."""
+    freeze_modules()
     builder = RowBuilder(needs)
     for table in tables:
         for packed in table.column("part").to_pylist():
@@ -195,6 +253,19 @@ def _read_texts(wanted: bool, column: pa.Array, what: str) -> tuple[pa.Array, di
                 texts.append(None)
                 problems[row] = f"{what} is no text in UTF-8 (byte {error.start})"
         return pa.array(texts, pa.string()), problems
+
+
+def _find_unknown_ids(side: SubjectSide, schemas: SideSchemas, payloads: pa.Array) -> dict[int, str]:
+    """Rows with a schema id for which the target has no known one."""
+    found = {}
+    for row, payload in enumerate(payloads.to_pylist()):
+        try:
+            id = None if payload is None else read_schema_id(payload)
+        except ValueError:
+            continue  # it has no id, and travels as it is
+        if id is not None and not schemas.is_known(id, opened=False):
+            found[row] = render_unknown_schema(UnknownSchema(side, id))
+    return found
 
 
 def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
@@ -221,18 +292,20 @@ class ChangeOrder:
 
     changes: tuple[ChangedPart, ...]
     drops: tuple[ChangedPart, ...]
+    fields: FieldPlan | None = None
 
     @classmethod
-    def of(cls, transform: RecordTransform) -> ChangeOrder:
-        """In the order of `transform.changes`."""
+    def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> ChangeOrder:
+        """In the order of `transform.changes`. plans: of keys and values whose schemas stand in a registry."""
         return cls(
             tuple(parse_changed_part(path) for path, _ in transform.changes),
             tuple(parse_changed_part(path) for path in transform.drops),
+            next((plan for plan in plans if plan.side == "value"), None),
         )
 
     @property
     def has_members(self) -> bool:
-        """Whether members of JSON values are set or dropped."""
+        """Whether members of JSON values, or fields, are set or dropped."""
         return any(part.part == "value" and part.names for part in (*self.changes, *self.drops))
 
     @property
@@ -240,13 +313,19 @@ class ChangeOrder:
         """Whether headers are set or dropped."""
         return any(part.part == "headers" for part in (*self.changes, *self.drops))
 
-    def change_value(self, value: bytes | None, changes: Sequence[Any]) -> bytes | None:
-        """A value as it should stand at the target; a null one has no members to change. Raises ValueError."""
+    def change_value(
+        self, value: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
+    ) -> bytes | None:
+        """A value as it should stand at the target; a null one has no members to change. reader: by the schemas of the
+        part. Raises ValueError."""
         for part, text in zip(self.changes, changes, strict=True):
             if part == ("value", ()):
                 value = text
         if value is None or not self.has_members:
             return value
+        if reader is not None:
+            parts = zip(self.changes, changes, strict=True)
+            return reader.change(value, [each for part, each in parts if part.part == "value"])
         members: list[tuple[tuple[str, ...], str | None]] = [
             (part.names, text.decode())
             for part, text in zip(self.changes, changes, strict=True)
@@ -267,17 +346,24 @@ class ChangeOrder:
         added = [_with_size(name.encode()) + _with_size(text) for name, text in named.items()]
         return encode_zigzag(len(kept) + len(added)) + b"".join((*kept, *added))
 
-    def change_columns(self, records: RecordArrays, changes: Sequence[pa.Array]) -> RecordArrays:
+    def build_reader(self, schemas: RecordSchemas) -> SchemaReader | None:
+        """What changes fields of values by these schemas; None where values have none."""
+        return None if self.fields is None else SchemaReader(self.fields, schemas.value)
+
+    def change_columns(
+        self, records: RecordArrays, changes: Sequence[pa.Array], reader: SchemaReader | None = None
+    ) -> RecordArrays:
         """All records as they should stand at the target. Raises ValueError where one cannot be changed."""
         value, headers = records.value, records.headers
         whole = [column for part, column in zip(self.changes, changes, strict=True) if part == ("value", ())]
         if self.has_members:
-            rows = zip(value.to_pylist(), *(column.to_pylist() for column in changes), strict=True)
-            value = pa.array([self.change_value(each, texts) for each, *texts in rows], _Binary)
+            rows = zip(value.to_pylist(), *(list_column(column) for column in changes), strict=True)
+            value = pa.array([self.change_value(each, texts, reader) for each, *texts in rows], _Binary)
         elif whole:
             value = whole[0]
         if self.has_headers:
-            columns = [headers, *changes]
+            ours = zip(self.changes, changes, strict=True)
+            columns = [headers, *(each if part.part == "headers" else pa.nulls(len(each)) for part, each in ours)]
             if all(len(column.unique()) == 1 for column in columns):  # the same for all, as a constant is
                 one, *texts = (column[0].as_py() for column in columns)
                 headers = pa.repeat(pa.scalar(self.change_headers(one, texts), _Binary), len(headers))
@@ -349,23 +435,30 @@ class DecisionReader:
         return self._decide(self._part, records, rows)
 
     def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
+        reader = self.order.build_reader(part.schemas)
         keep, problem, left_out = (rows.column(name) for name in ("_keep", "_problem", "_left_out"))
         changes = [rows.column(f"_change_{number}") for number in range(len(self.order.changes))]
         nobody = records.slice(0, 0)
         if problem.null_count == len(problem) and not keep.null_count and left_out.true_count == 0:
             try:
-                kept = self.order.change_columns(records.filter(keep), [column.filter(keep) for column in changes])
+                chosen = [column.filter(keep) for column in changes]
+                kept = self.order.change_columns(records.filter(keep), chosen, reader)
             except ValueError:
                 pass  # some record cannot be changed: each is looked at
             else:
-                return ChangedRecords(part, kept, nobody, [])
-        return self._decide_each(part, records, rows, changes)
+                return ChangedRecords(part, _write_target_ids(kept, part.schemas), nobody, [])
+        return self._decide_each(part, records, rows, changes, reader)
 
     def _decide_each(
-        self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch, changes: Sequence[pa.Array]
+        self,
+        part: SourcePart,
+        records: RecordArrays,
+        rows: pa.RecordBatch,
+        changes: Sequence[pa.Array],
+        reader: SchemaReader | None,
     ) -> ChangedRecords:
         columns = [rows.column(name).to_pylist() for name in ("_keep", "_problem", "_left_out")]
-        texts = list(zip(*(column.to_pylist() for column in changes), strict=True)) or [()] * rows.num_rows
+        texts = list(zip(*(list_column(column) for column in changes), strict=True)) or [()] * rows.num_rows
         values, headers = records.value.to_pylist(), records.headers.to_pylist()
         kept: list[int] = []
         rejected: list[int] = []
@@ -376,7 +469,7 @@ class DecisionReader:
                 why = "`where` gives null for it"
             if why is None and keep:
                 try:
-                    values[row] = self.order.change_value(values[row], texts[row])
+                    values[row] = self.order.change_value(values[row], texts[row], reader)
                     headers[row] = self.order.change_headers(headers[row], texts[row])
                     kept.append(row)
                 except ValueError as error:
@@ -385,11 +478,26 @@ class DecisionReader:
                 rejected.append(row)
                 reasons.append(why)
         changed = records.replace(pa.array(values, _Binary), pa.array(headers, _Binary))
-        return ChangedRecords(part, changed.take(kept), records.take(rejected), reasons)
+        kept_records = _write_target_ids(changed.take(kept), part.schemas)
+        return ChangedRecords(part, kept_records, records.take(rejected), reasons)
+
+
+def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordArrays:
+    """The records with the schema ids of the target in front of keys and values."""
+    key, value = (_write_ids(records.key, schemas.key), _write_ids(records.value, schemas.value))
+    return dataclasses.replace(records, key=key, value=value)
+
+
+def _write_ids(column: pa.Array, schemas: SideSchemas) -> pa.Array:
+    if schemas.targets is None or all(id == target for id, target in schemas.targets.items()):
+        return column
+    ids = SideSchemaIds("", schemas.targets)
+    return pa.array([rewrite_schema_id(each, ids) for each in column.to_pylist()], _Binary)
 
 
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of TRANSFORMED_COLUMNS: batches (without a reason), and records that no expression could be applied to."""
+    freeze_modules()
     reader, writers = DecisionReader(order), dict[str, RegionWriter]()
     for table in tables:
         rows: list[tuple[Any, ...]] = []

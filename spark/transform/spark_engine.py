@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from clusters.registry.record_schemas import UnknownSchema
 from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
 from replicator.batch.records import RawRecord, decode_record_fields, decode_records
 from replicator.batch.repack import RejectedRecord
 from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from spark.transform.compiled_transform import CompiledTransform, compile_transform
 from spark.transform.expression_rules import WrongExpression
+from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_rows import SourcePart
 from spark.transform.shared_memory import MemoryFile, MemoryRegion, SharedMemory
 from topology.record_transform import RecordTransform
@@ -105,7 +107,7 @@ class SparkTransformEngine:
             if piece.is_one:
                 return [TransformedPart([], [_reject(piece, failed.condition)])]
             halves = [self._transform(compiled, [half])[0] for half in piece.halve()]
-            return [TransformedPart(halves[0].batches + halves[1].batches, halves[0].rejected + halves[1].rejected)]
+            return [_join_halves(*halves)]
 
     def _run(self, compiled: CompiledTransform, pieces: list[_Piece]) -> list[TransformedPart]:
         from py4j.protocol import Py4JError
@@ -140,6 +142,10 @@ class SparkTransformEngine:
         """Gives back the memory."""
         if self.memory is not None:
             self.memory.close()
+
+
+def _join_halves(one: TransformedPart, two: TransformedPart) -> TransformedPart:
+    return TransformedPart(one.batches + two.batches, one.rejected + two.rejected, one.unknown | two.unknown)
 
 
 def _judge(error: Exception) -> Exception:
@@ -187,6 +193,7 @@ def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.Rec
             tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
             piece.request.batch_bytes,
             output,
+            piece.request.schemas,
         )
         for number, piece in group
     ]
@@ -195,6 +202,7 @@ def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.Rec
 
 def _read_results(pieces: Sequence[_Piece], rows: pa.Table, outputs: Mapping[int, MemoryFile]) -> list[TransformedPart]:
     results = [TransformedPart([], []) for _ in pieces]
+    unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
     for row in rows.to_pylist():
         result, piece = results[row["part"]], pieces[row["part"]]
         if row["reason"] is None:
@@ -202,11 +210,13 @@ def _read_results(pieces: Sequence[_Piece], rows: pa.Table, outputs: Mapping[int
             if data is None:  # a copy: the memory is used again for the next micro-batch
                 data = MemoryRegion(outputs[row["part"]].path, row["at"], row["size"]).read()
             result.batches.append(_read_batch(row, memoryview(data)))
+        elif (lacking := parse_unknown_schema(row["reason"])) is not None:
+            unknown[row["part"]].add(lacking)
         else:
             offset = row["offset"]
             reason = row["reason"] or piece.request.leave_out[offset]
             result.rejected.append(_build_rejected(RawRecord(offset, row["timestamp"], row["data"]), reason))
-    return results
+    return [result._replace(unknown=frozenset(ids)) for result, ids in zip(results, unknown, strict=True)]
 
 
 def _read_batch(row: dict[str, Any], data: memoryview) -> RawBatch:

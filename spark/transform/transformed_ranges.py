@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from clusters.errors import ClusterError
+from clusters.registry.record_schemas import RecordSchemas, UnknownSchema
 from replicator.batch.record_columns import Numbers
 from replicator.errors import BadBatch
 from spark.errors import NotReadable, SparkError
@@ -35,9 +36,12 @@ from spark.reading.range_address import build_partition_address
 from spark.reading.range_reader import read_record_batches
 from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
 from spark.reading.range_sums import RangeSum
-from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform
+from spark.reading.schema_id_rewrite import rewrite_schema_ids
+from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform, plan_fields
+from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_arrays import RecordArrays
 from spark.transform.record_rows import ChangedRecords, ChangeOrder, DecisionReader, RowBuilder, RowNeeds, SourcePart
+from spark.transform.source_schemas import SourceSchemas, TopicPlace
 from spark.transform.spark_engine import find_record_condition
 from topology.plan import Plan, PlanCluster
 from topology.record_transform import RecordTransform
@@ -51,12 +55,14 @@ _SPARE: Final = b"\0" * 8  # fingerprint_slices reads beyond the last record
 _PART_BYTES: Final = 4 << 20  # of batches as stored that are opened together
 _OUTCOME: Final = -1  # offset of a row that says how reading a range ended
 
-_Task = tuple[PlanCluster, tuple[RangeRequest, ...]]
+_Schemas = Mapping[TopicPlace, RecordSchemas]
+_Task = tuple[PlanCluster, tuple[RangeRequest, ...], _Schemas]
 
 
 @dataclass(frozen=True, slots=True)
 class _RangeAnswer:
-    """What one range came to. blocks: fingerprints where they were asked for, else only their sums."""
+    """What one range came to. blocks: fingerprints where they were asked for, else only their sums. unknown: schema ids
+    in its records that nobody has asked for; nothing else counts then."""
 
     request_id: int
     state: str = "read"
@@ -64,12 +70,13 @@ class _RangeAnswer:
     log_start: int = -1
     sums: ChunkSum = field(default_factory=ChunkSum)
     blocks: tuple[RecordFingerprints, ...] = ()
+    unknown: frozenset[UnknownSchema] = frozenset()
 
 
 def sum_transformed_ranges(
     session: SparkSession, plan: Plan, requests: Sequence[RangeRequest], tasks: int
 ) -> list[RangeSum]:
-    """Sums of the records that should stand at the target. Raises SparkError."""
+    """Sums of the records that should stand at the target. Raises SparkError, ClusterError."""
     return [
         RangeSum(each.request_id, each.state, each.detail, each.log_start, each.sums, 0)
         for each in _read(session, plan, requests, tasks, keep=False)
@@ -79,7 +86,7 @@ def sum_transformed_ranges(
 def read_transformed_range(session: SparkSession, plan: Plan, request: RangeRequest) -> RecordFingerprints:
     """The fingerprints of the records that should stand at the target, each at its source offset.
 
-    Raises OffsetsExpired, NotReadable, SparkError.
+    Raises OffsetsExpired, NotReadable, SparkError, ClusterError.
     """
     [answer] = _read(session, plan, [request], 1, keep=True)
     if answer.state == "expired":
@@ -101,13 +108,15 @@ def _read(
         by_transform.setdefault(request.transform, []).append(request)
     for transform, some in by_transform.items():
         compile_transform(session, transform)
-        found += _read_or_halve(session, plan, transform, some, tasks, keep)
+        schemas = SourceSchemas(plan, transform)
+        schemas.read(sorted({_place(request) for request in some}))
+        found += _read_or_halve(session, schemas, transform, some, tasks, keep)
     return found
 
 
 def _read_or_halve(
     session: SparkSession,
-    plan: Plan,
+    schemas: SourceSchemas,
     transform: RecordTransform,
     requests: Sequence[RangeRequest],
     tasks: int,
@@ -116,43 +125,70 @@ def _read_or_halve(
     from pyspark.errors import PySparkException
 
     try:
-        return _run(session, plan, transform, requests, tasks, keep)
+        return _run_until_known(session, schemas, transform, requests, tasks, keep)
     except PySparkException as error:
         if find_record_condition(error) is None:
             raise
     if len(requests) > 1:
         middle = len(requests) // 2
-        first = _read_or_halve(session, plan, transform, requests[:middle], tasks, keep)
-        return first + _read_or_halve(session, plan, transform, requests[middle:], tasks, keep)
+        first = _read_or_halve(session, schemas, transform, requests[:middle], tasks, keep)
+        return first + _read_or_halve(session, schemas, transform, requests[middle:], tasks, keep)
     [request] = requests
     if request.end - request.start <= 1:
         plain = replace(transform, where=None, changes=(), drops=())
-        return _run(session, plan, plain, requests, 1, keep)
+        return _run_until_known(session, schemas, plain, requests, 1, keep)
     middle = (request.start + request.end) // 2
     halves = [replace(request, end=middle), replace(request, start=middle)]
-    both = [_read_or_halve(session, plan, transform, [half], tasks, keep)[0] for half in halves]
+    both = [_read_or_halve(session, schemas, transform, [half], tasks, keep)[0] for half in halves]
     return [_join(both[0], both[1])]
 
 
 def _join(one: _RangeAnswer, two: _RangeAnswer) -> _RangeAnswer:
     if one.state != "read" or two.state != "read":
         return one if one.state != "read" else two
-    return replace(one, sums=one.sums + two.sums, blocks=one.blocks + two.blocks)
+    return replace(one, sums=one.sums + two.sums, blocks=one.blocks + two.blocks, unknown=one.unknown | two.unknown)
 
 
-def _run(
+def _place(request: RangeRequest) -> TopicPlace:
+    return request.cluster, request.topic
+
+
+def _run_until_known(
     session: SparkSession,
-    plan: Plan,
+    schemas: SourceSchemas,
     transform: RecordTransform,
     requests: Sequence[RangeRequest],
     tasks: int,
     keep: bool,
 ) -> list[_RangeAnswer]:
+    """Records may have ids of other subjects than those called after their topic: these are asked for, and everything
+    is read again. An id that was asked for is known, or known to be absent."""
+    by_id = {request.id: request for request in requests}
+    while True:
+        answers = _run(session, schemas, transform, requests, tasks, keep)
+        lacking = [answer for answer in answers if answer.unknown]
+        if not lacking:
+            return answers
+        for answer in lacking:
+            schemas.learn(_place(by_id[answer.request_id]), answer.unknown)
+
+
+def _run(
+    session: SparkSession,
+    schemas: SourceSchemas,
+    transform: RecordTransform,
+    requests: Sequence[RangeRequest],
+    tasks: int,
+    keep: bool,
+) -> list[_RangeAnswer]:
+    known = schemas.list_known({_place(request) for request in requests})
     groups: list[_Task] = [
-        (plan.cluster(group[0].cluster), tuple(group)) for group in group_into_tasks(requests, tasks)
+        (schemas.plan.cluster(group[0].cluster), tuple(group), {_place(each): known[_place(each)] for each in group})
+        for group in group_into_tasks(requests, tasks)
     ]
     rows = pa.Table.from_batches([pa.RecordBatch.from_pylist([{"task": pickle.dumps(group)}]) for group in groups])
-    needs, order = RowNeeds.of(transform), ChangeOrder.of(transform)
+    plans = plan_fields(transform)
+    needs, order = RowNeeds.of(transform, plans), ChangeOrder.of(transform, plans)
     records = session.createDataFrame(rows).mapInArrow(partial(_open_ranges, needs), build_record_columns(transform))
     answers = change_records(records, transform).mapInArrow(
         partial(_fingerprint_rows, order, {each.id: each for each in requests}, keep), _ANSWER_COLUMNS
@@ -174,13 +210,15 @@ def _open_ranges(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[
     builder = RowBuilder(needs)
     for table in tables:
         for packed in table.column("task").to_pylist():
-            cluster, requests = pickle.loads(packed)  # noqa: S301  from our own driver
+            cluster, requests, schemas = pickle.loads(packed)  # noqa: S301  from our own driver
             for run in split_into_streams(requests):
                 for request in run:
-                    yield from _open_range(builder, cluster, request)
+                    yield from _open_range(builder, cluster, request, schemas[_place(request)])
 
 
-def _open_range(builder: RowBuilder, cluster: PlanCluster, request: RangeRequest) -> Iterator[pa.RecordBatch]:
+def _open_range(
+    builder: RowBuilder, cluster: PlanCluster, request: RangeRequest, schemas: RecordSchemas
+) -> Iterator[pa.RecordBatch]:
     """Its records, and behind them a row that says how reading it ended."""
     outcome = _RangeAnswer(request.id)
     waiting: list[bytes] = []
@@ -189,9 +227,9 @@ def _open_range(builder: RowBuilder, cluster: PlanCluster, request: RangeRequest
         for batch in read_record_batches(address, OffsetRange(request.start, request.end)):
             waiting.append(bytes(batch.raw))
             if sum(map(len, waiting)) >= _PART_BYTES:
-                yield from builder.build(_build_part(request, waiting))
+                yield from builder.build(_build_part(request, waiting, schemas))
                 waiting = []
-        yield from builder.build(_build_part(request, waiting))
+        yield from builder.build(_build_part(request, waiting, schemas))
     except OffsetsExpired as expired:
         outcome = replace(outcome, state="expired", detail=str(expired), log_start=expired.log_start)
     except (ClusterError, NotReadable, BadBatch) as error:
@@ -199,9 +237,10 @@ def _open_range(builder: RowBuilder, cluster: PlanCluster, request: RangeRequest
     yield from builder.build_note(request.id, _OUTCOME, pickle.dumps(outcome).hex())
 
 
-def _build_part(request: RangeRequest, batches: Sequence[bytes]) -> SourcePart:
+def _build_part(request: RangeRequest, batches: Sequence[bytes], schemas: RecordSchemas) -> SourcePart:
     whole = b"".join(batches)
-    return SourcePart(request.id, request.topic, request.partition, request.start, request.end, whole)
+    place = (request.topic, request.partition)
+    return SourcePart(request.id, *place, request.start, request.end, whole, schemas=schemas)
 
 
 def _fingerprint_rows(
@@ -223,12 +262,14 @@ def _fingerprint_rows(
 
 def _fingerprint(found: ChangedRecords, request: RangeRequest, keep: bool) -> _RangeAnswer:
     """What should stand at the target, with what was rejected, as it came, in its place."""
-    sides = [_build_slices(each) for each in (found.kept, found.rejected) if len(each)]
+    both = [each for each in (found.kept, found.rejected) if len(each)]
+    sides = [rewrite_schema_ids(_build_slices(each), request.ids) for each in both]
     prints = join_fingerprints([fingerprint_slices(each, timestamps=request.timestamps) for each in sides])
     if len(found.rejected):
         prints = prints.take(np.argsort(prints.offset, kind="stable"))
     prints = prints.without(request.left_out)
-    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=(prints,) if keep else ())
+    unknown = frozenset(id for reason in found.reasons if (id := parse_unknown_schema(reason)) is not None)
+    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=(prints,) if keep else (), unknown=unknown)
 
 
 def _build_slices(records: RecordArrays) -> RecordSlices:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("topology", "clusters", "replicator", "cutover", "spark", "plugins", "cli", "tests")
-NAMES = ("files", "imports", "answers", "batches", "records", "queries", "hooks")
+NAMES = ("files", "imports", "answers", "batches", "records", "queries", "hooks", "schemas")
 
 
 class OracleViolated(Exception):

@@ -257,7 +257,7 @@ class Counting(FakeCluster):
         return super().shapes()
 
 
-def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[TopicDiscovery, list[str]]:
+def discovery_of(*clusters: FakeCluster, copied=lambda _flows: {}) -> tuple[TopicDiscovery, list[str]]:
     by_alias = {cluster.settings.alias: cluster for cluster in clusters}
     opened: list[str] = []
 
@@ -268,7 +268,7 @@ def discovery_of(*clusters: FakeCluster, copied=lambda _target: {}) -> tuple[Top
     def connect(alias):
         return by_alias[alias].settings
 
-    return TopicDiscovery(by_alias["b"].settings, connect, administer=administer, copied=copied), opened
+    return TopicDiscovery(by_alias["b"].settings, connect, copied, administer=administer), opened
 
 
 def settle(discovery: TopicDiscovery, flows: dict[str, FlowRecord], done) -> None:
@@ -337,7 +337,7 @@ def test_what_is_decided_about_a_topic_is_noted_once_in_every_round_alike():
 def test_what_the_ledger_knows_is_there_although_the_source_has_it_no_longer():
     source, target = FakeCluster("a"), FakeCluster("b")
     gone = MappedTopic("t9", "t9", 3, created=False, copied=3)
-    discovery, _ = discovery_of(source, target, copied=lambda _target: {"flow-0": {"t9": gone}})
+    discovery, _ = discovery_of(source, target, copied=lambda _flows: {"flow-0": {"t9": gone}})
     settle(discovery, {"flow-0": record_of()}, lambda: discovery.topics)
     assert [(each.topic, each.partitions) for each in discovery.topics["flow-0"]] == [("t9", 3)]
     assert target.topics() == {}

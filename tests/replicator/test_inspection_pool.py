@@ -33,7 +33,7 @@ def test_a_look_that_fails_is_taken_apart_and_is_loud_in_the_end():
             ConnectionSettings("b", ("127.0.0.1:1",)),
             connect,
             pool,
-            *cast("tuple[Any, ...]", (None, "w", 1, None, None)),
+            *cast("tuple[Any, ...]", (None, "w", 1, None, None, None)),
         )
         reasons = []
         for round_ in range(4):

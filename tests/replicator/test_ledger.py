@@ -13,17 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.control_records import ControlRecord
+from clusters.control_records import ControlRecord, StoredControlRecord
 from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
 from clusters.errors import ClusterError, ProtocolError, Unreachable
 from clusters.settings import ConnectionSettings
 from replicator.errors import NoLedger, ReplicatorError
 from replicator.ledger import ledger as ledger_module
+from replicator.ledger import shared_ledger
 from replicator.ledger.leader_epochs import LeaderEpochEntry
 from replicator.ledger.ledger import Ledger, assemble_partitions, build_ledger, build_tolerant_ledger
 from replicator.ledger.ledger_block import BLOCK_RUNS, Generation, LedgerBlock
 from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
 from replicator.ledger.offset_map import OffsetMap, OffsetRun
+from replicator.ledger.record_format import FlowPartition
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey, ProducerIdentity
 from tests.examples import choose_examples
 
@@ -37,6 +40,12 @@ def block(
     identity = ProducerIdentity(producer, 0, 0)
     places = tuple(OffsetRun(*run) for run in runs)
     return LedgerBlock(KEY, Generation(generation, worker), number, start, identity, SOURCE, TARGET, places)
+
+
+def store(record: ControlRecord) -> StoredControlRecord:
+    """The record as it is stored; one that is not valid as bytes that are no JSON."""
+    value = b"{" if record.why else None if record.value is None else json.dumps(record.value).encode()
+    return StoredControlRecord(record.partition, record.offset, record.timestamp_ms, record.key.encode(), value)
 
 
 def map_of(*blocks: LedgerBlock) -> OffsetMap:
@@ -467,12 +476,14 @@ def test_bytes_that_are_no_record_stop_their_partition_until_the_key_is_healed(
     first, second = block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)
     log = [stored_as(first, 0), stored_as(second, 1), stored_as(OTHER, 2), stored_as(second, 3, why="not JSON")]
     log.append(ControlRecord(3, 4, 0, "no key of ours", None, "not JSON"))
-    monkeypatch.setattr(ledger_module, "read_control_log", lambda *_args, **_how: iter(log))
+    for module in (ledger_module, shared_ledger):
+        monkeypatch.setattr(module, "read_stored_records", lambda *_args, **_how: map(store, log))
     cloud = ConnectionSettings("cloud", ("127.0.0.1:1",))
     ledger = ledger_module.read_ledger(cloud, KEY.flow, tolerant=True)
     assert ledger.halted(KEY) is not None
     assert set(ledger.partitions) == {OTHER.key}
-    assert [each.key for each in ledger_module.read_blocks(cloud)] == [OTHER.key]
+    places = {FlowPartition(key.flow, key.topic, key.partition) for key in (KEY, OTHER.key)}
+    assert [each.key for each in SharedLedger(cloud).read_blocks(places, [3])] == [OTHER.key]
     with pytest.raises(ProtocolError, match="partition 3 offset 3"):
         ledger_module.read_ledger(cloud, KEY.flow)
     log.append(stored_as(second, 5))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clusters.control_records import ControlRecord
+from clusters.control_records import ControlRecord, StoredControlRecord
 from clusters.errors import Unreachable
 from clusters.settings import ConnectionSettings
-from replicator.ledger import ledger_follower
+from replicator.ledger import shared_ledger
 from replicator.ledger.foreign_part import build_foreign_records
 from replicator.ledger.ledger import build_ledger
 from replicator.ledger.ledger_block import LedgerBlock
@@ -20,7 +20,7 @@ from replicator.ledger.offset_map import OffsetRun
 from replicator.ledger.transaction_positions import build_path_entry
 from replicator.partition_key import PartitionKey
 from tests.replicator.test_adoption_ledger import CLAIM, MM2
-from tests.replicator.test_ledger import KEY, block
+from tests.replicator.test_ledger import KEY, block, store
 
 SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
 
@@ -31,10 +31,10 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[ControlRecord]:
 
     def read_log(
         _settings: object, _topic: str, _slots: object, after: Mapping[int, int], **_how: object
-    ) -> Iterator[ControlRecord]:
-        return (record for record in list(stored) if record.offset >= after.get(record.partition, 0))
+    ) -> Iterator[StoredControlRecord]:
+        return (store(record) for record in list(stored) if record.offset >= after.get(record.partition, 0))
 
-    monkeypatch.setattr(ledger_follower, "read_control_log", read_log)
+    monkeypatch.setattr(shared_ledger, "read_stored_records", read_log)
     return stored
 
 
@@ -94,12 +94,12 @@ def test_a_read_that_ends_half_way_is_gone_on_with(log: list[ControlRecord], mon
     for each in (block(1, "a", 0, (0, 0)), block(1, "a", 0, (5, 9), number=1)):
         put(log, each.record_key, each.to_json())
     with monkeypatch.context() as broken:
-        broken.setattr(ledger_follower, "read_control_log", lambda *_args, **_how: _then_lost(log))
+        broken.setattr(shared_ledger, "read_stored_records", lambda *_args, **_how: _then_lost(log))
         with pytest.raises(Unreachable):
             tail.read()
     assert tail.read().map(KEY.flow, KEY.topic, KEY.partition).runs == (OffsetRun(0, 0), OffsetRun(5, 9))
 
 
-def _then_lost(records: list[ControlRecord]) -> Iterator[ControlRecord]:
-    yield from records
+def _then_lost(records: list[ControlRecord]) -> Iterator[StoredControlRecord]:
+    yield from map(store, records)
     raise SETTINGS.unreachable("the connection was lost")

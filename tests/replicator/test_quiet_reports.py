@@ -96,6 +96,7 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
     tasks = [copied_task(partition) for partition in range(3)]
     worker._tasks = {task.key: task for task in tasks}
     worker._registry = SimpleNamespace(sweep=lambda: None, latencies=FlowLatencies())
+    worker._ledger = SimpleNamespace(forget_old=lambda: None)
     worker._writer, worker.worker_id, worker._seen = None, "w0", {}
     worker._membership = type("Membership", (), {"slots": {7, 3}})
     worker._publish()

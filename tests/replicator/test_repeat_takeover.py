@@ -125,6 +125,7 @@ class World:
             SimpleNamespace(settled=lambda *_: self.still),
             self,
             lambda _where: lambda _batch: False,
+            SimpleNamespace(read=None),  # the position is told below
             decisions=self.orders,
         )
         here, there = self.source.leader, self.target.leader

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -260,7 +261,7 @@ def test_a_partition_whose_ledger_cannot_be_read_is_not_taken_over(monkeypatch: 
     )
     for name, function in {"inspect_logs": clusters.look, "find_leaderless_partitions": lambda *_: set()}.items():
         monkeypatch.setattr(takeover, name, function)
-    monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: invalid)
+    monkeypatch.setattr(takeover, "SharedLedger", lambda _target: SimpleNamespace(read=lambda *_: invalid))
     flow = PlanFlow(KEY.flow, "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     onprem, cloud = (ConnectionSettings(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud"))
@@ -272,7 +273,7 @@ def test_what_landed_during_a_look_is_known(monkeypatch: pytest.MonkeyPatch) -> 
     """The ledger that counts is read after the log's end: then it holds everything that stands below that end."""
     clusters = Clusters()
     replaced: dict[str, Callable[..., Any]] = {
-        "read_ledger": clusters.ledger,
+        "SharedLedger": lambda _target: SimpleNamespace(read=clusters.ledger),
         "inspect_logs": clusters.look,
         "find_leaderless_partitions": lambda *_: set(),
     }
@@ -306,7 +307,7 @@ def test_an_epoch_of_its_own_begins_only_where_the_log_still_ends(
 
     closed = replace(known((0, 0), (100, 111)), needs_epoch=True, closed=True)
     replaced: dict[str, Callable[..., Any]] = {
-        "read_ledger": lambda *_, **__: Ledger({KEY: (closed, 1)}),
+        "SharedLedger": lambda _target: SimpleNamespace(read=lambda *_: Ledger({KEY: (closed, 1)})),
         "inspect_logs": look,
         "find_leaderless_partitions": lambda *_: set(),
         "read_leader_logs": lambda *_: {("orders", 0): replace(there, end=end)},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -232,7 +233,7 @@ def test_a_record_that_was_quarantined_is_no_loss(
     ledger = Ledger({key: (replace(COPYING, needs_epoch=True), 3)})
     monkeypatch.setattr(takeover, "find_leaderless_partitions", lambda *_: set())
     monkeypatch.setattr(takeover, "inspect_logs", lambda *_: {key: (seen, here, there)})
-    monkeypatch.setattr(takeover, "read_ledger", lambda *_, **__: ledger)
+    monkeypatch.setattr(takeover, "SharedLedger", lambda _target: SimpleNamespace(read=lambda *_: ledger))
     monkeypatch.setattr(takeover, "read_leader_logs", lambda *_: {("orders", 0): there})
     monkeypatch.setattr(takeover, "claim_partitions", lambda taken, *_: {found.block.key: found for found in taken})
     topics = TopicSelection(include=(Selector("literal", "orders"),))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import platform
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 
@@ -52,3 +55,35 @@ def test_what_ended_copies_left_is_freed_the_next_time() -> None:
         heap.note_begun()
     heap.settle()
     assert left() is None
+
+
+_HEAPS_OF_EIGHT_THREADS = """
+import ctypes, threading
+from replicator.worker.settled_heap import return_free_memory, share_one_heap
+{share}
+barrier = threading.Barrier(8)
+def hold():
+    barrier.wait()
+    held = bytearray(2_000)
+    barrier.wait()
+threads = [threading.Thread(target=hold) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+return_free_memory()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+told = ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w"))
+libc.malloc_info(0, told)
+libc.fflush(told)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives each thread a heap")
+def test_all_threads_share_one_heap() -> None:
+    def count_heaps(share: str) -> int:
+        program = _HEAPS_OF_EIGHT_THREADS.format(share=share)
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.count("<heap nr=")
+
+    assert count_heaps("share_one_heap()") == 1
+    assert count_heaps("") > 1

@@ -122,7 +122,7 @@ def test_slow_rounds_over_two_logs_come_to_an_end(monkeypatch: pytest.MonkeyPatc
         fake.produce("orders", 0, [b"v"] * 3)
     fakes["cloud"].describes_producers = False
     nothing: Any = None
-    inspections = InspectionPool(*[nothing] * 8)
+    inspections = InspectionPool(*[nothing] * 9)
     inspections.start([])
     decided = []
     for _ in range(4):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
+from clusters.errors import ClusterError, Unreachable
+from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
 from replicator.batch.record_batch import RawBatch, decode_batches
 from replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
 from replicator.batch.repack import RejectedRecord
@@ -18,7 +20,7 @@ from replicator.errors import BadBatch
 from replicator.ledger.offset_map import OffsetRun
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
 from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt
+from replicator.partition_states import Halt, Reinspect
 from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest, TransformThread
 from topology.record_transform import RecordTransform
 
@@ -266,3 +268,79 @@ def test_what_comes_after_the_copy_has_ended_is_dropped(ended: str) -> None:
         copy.waiting.clear()
     assert not copy.take_transformed([build_batch(0, 10)], None, 10)
     assert list_sources(copy) == []
+
+
+class PlayedSchemas:
+    """Knows an id from the second time on that it is asked for; says what `waits` says."""
+
+    def __init__(self, waits: str = "", fails: ClusterError | None = None) -> None:
+        self.known: set[int] = set()
+        self.waits, self.fails, self.settled = waits, fails, 0
+
+    def list_known(self, _topic: str) -> RecordSchemas:
+        writers = {id: WriterSchema(id, "AVRO", "") for id in self.known}
+        return RecordSchemas(value=SideSchemas(writers))
+
+    def learn(self, _key: PartitionKey, unknown: Iterable[UnknownSchema], offset: int) -> str:
+        if self.fails is not None:
+            raise self.fails
+        self.known |= {each.id for each in unknown}
+        return self.waits
+
+    def settle(self, _topic: str) -> None:
+        self.settled += 1
+
+
+class EngineWithSchemas(PlayedEngine):
+    """Needs schema 7 for whatever it transforms."""
+
+    def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        found = super().transform(transform, requests)
+        return [
+            result if 7 in request.schemas.value.writers else result._replace(unknown=SEVEN)
+            for result, request in zip(found, requests, strict=True)
+        ]
+
+
+SEVEN = frozenset({UnknownSchema("value", 7)})
+
+
+def serve_schemas(schemas: PlayedSchemas, copy: TransformedCopy) -> tuple[TransformThread, Active]:
+    active = Active(copy)
+    thread = TransformThread(EngineWithSchemas())
+    thread._thread = object()  # type: ignore[assignment]  # steps are called here
+    thread._ending = True  # nothing is waited for
+    thread.add(active, TRANSFORM, 1 << 19, schemas)  # type: ignore[arg-type]
+    return thread, active
+
+
+def test_a_schema_that_is_not_known_is_asked_for_and_the_part_is_transformed_then() -> None:
+    copy, schemas = build_copy(), PlayedSchemas()
+    thread, _ = serve_schemas(schemas, copy)
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert (list_sources(copy), schemas.settled) == ([], 0)
+    assert thread.step()
+    assert (list_sources(copy), schemas.settled) == ([0, 2, 4, 6, 8], 1)
+    assert commit(copy) == 10
+
+
+def test_a_schema_that_the_target_lacks_sends_the_partition_back_to_the_inspections() -> None:
+    copy = build_copy()
+    thread, _ = serve_schemas(PlayedSchemas("schema id 7 is not at the target yet"), copy)
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert copy.trouble == Reinspect("schema id 7 is not at the target yet")
+    assert not thread.step()
+
+
+def test_a_registry_that_does_not_answer_is_told_and_asked_again() -> None:
+    copy, schemas = build_copy(), PlayedSchemas(fails=Unreachable("the registry does not answer"))
+    thread, active = serve_schemas(schemas, copy)
+    fetch(copy, build_batch(0, 10))
+    assert thread.step()
+    assert (copy.trouble, active.hindrance) == (None, "the registry does not answer")
+    schemas.fails = None
+    assert thread.step()
+    assert thread.step()
+    assert (list_sources(copy), active.hindrance) == ([0, 2, 4, 6, 8], "")

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
 from clusters.varints import encode_zigzag
 from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
 from replicator.batch.records import RawRecord, build_raw_batch, decode_records
 from spark.errors import SparkError
 from spark.transform import record_arrays
+from spark.transform.field_plan import FieldPlan
+from spark.transform.field_records import parse_unknown_schema, render_unknown_schema
 from spark.transform.record_arrays import RecordArrays, lay_out_records
 from spark.transform.record_rows import (
     ChangeOrder,
@@ -153,3 +156,69 @@ def test_texts_that_are_no_utf8_are_the_problem_of_their_record() -> None:
     [table] = RowBuilder(needs).build(part)
     assert table.column("_value_text").to_pylist() == ["fine", None, None]
     assert table.column("_problem").to_pylist() == [None, "the value is no text in UTF-8 (byte 0)", None]
+
+
+NUMBER = '{"type":"record","name":"N","fields":[{"name":"n","type":"int"},{"name":"note","type":["null","string"]}]}'
+COLUMNS = pa.struct([("n", pa.int32())])
+
+
+def frame(id: int, rest: bytes) -> bytes:
+    return b"\0" + id.to_bytes(4, "big") + rest
+
+
+def build_avro_part(values: Sequence[bytes | None], schemas: SideSchemas) -> SourcePart:
+    batches = build_batches([([(b"k", value, [], 0) for value in values], 0)])
+    return SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data), schemas=RecordSchemas(value=schemas))
+
+
+def test_records_are_opened_by_their_schemas_and_what_does_not_fit_is_told() -> None:
+    writers = {
+        7: WriterSchema(7, "AVRO", NUMBER),
+        8: WriterSchema(8, "AVRO", '"int"'),
+        9: WriterSchema(9, "JSON", "{}"),
+    }
+    values = [
+        frame(7, b"\x0a\0"), None, frame(8, b"\x0a"), frame(9, b""), frame(6, b""), frame(5, b""), b"\x01abcdef",
+        b"\0\0", frame(7, b"\x0a"), frame(7, b"\x0a\0\0"),
+    ]  # fmt: skip
+    needs = RowNeeds(False, False, False, False, False, fields=(FieldPlan("value", "avro", COLUMNS),))
+    part = build_avro_part(values, SideSchemas(writers, {6: "schema id 6 is nowhere"}))
+    [table] = RowBuilder(needs).build(part)
+    assert table.column("_value_fields").to_pylist() == [{"n": 5}, None, *[None] * 8]
+    assert table.column("_problem").to_pylist() == [
+        None,
+        None,
+        "the value does not fit: schema id 8: is int, and a record is needed",
+        "the value does not fit: schema id 9 is of type JSON, and `transform.format.value` is avro",
+        "the value does not fit: schema id 6 is nowhere",
+        render_unknown_schema(UnknownSchema("value", 5)),
+        "the value does not fit: it begins with byte 1, where magic byte 0 and a schema id belong",
+        "the value does not fit: it has 2 bytes, too few for a magic byte and a schema id",
+        "the value does not fit: it ends in the middle of a field",
+        "the value does not fit: there are 1 bytes behind the record",
+    ]
+    assert parse_unknown_schema(render_unknown_schema(UnknownSchema("key", 12))) == UnknownSchema("key", 12)
+    assert parse_unknown_schema("the value does not fit") is None
+
+
+def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
+    plan = FieldPlan("value", "avro", COLUMNS, (("n",),), (("note",),))
+    order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), plan)
+    schemas = SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000})
+    part = build_avro_part([frame(7, b"\x0a\x02\x02x"), None, frame(7, b"\x0a\0")], schemas)
+    [table] = RowBuilder(RowNeeds(False, False, False, False, False, fields=(plan,))).build(part)
+    assert table.column("_problem").null_count == 3
+    decided = table.select(["_part", "_source", "_left_out", "_problem", "offset"])
+    decided = decided.append_column("_keep", pa.array([True] * 3)).append_column(
+        "_change_0", pa.array([6, 7, None], pa.int32())
+    )
+    [found] = DecisionReader(order).read(decided)
+    assert found.kept.value.to_pylist() == [frame(1_000, b"\x0c\0"), None]
+    assert found.rejected.value.to_pylist() == [frame(7, b"\x0a\0")]
+    assert found.reasons == ["the value cannot be changed: `n` cannot be null in it"]
+
+
+def test_an_id_without_a_counterpart_is_told_also_where_nobody_opens_the_record() -> None:
+    part = build_avro_part([frame(7, b""), frame(8, b""), b"plain"], SideSchemas({}, {}, {7: 1}))
+    [table] = RowBuilder(NEEDS).build(part)
+    assert table.column("_problem").to_pylist() == [None, render_unknown_schema(UnknownSchema("value", 8)), None]

@@ -375,13 +375,14 @@ _TRANSFORM = ConvertedShape(
                         "value": ShapeKey(_FORMAT, "How expressions see values.", "`bytes`"),
                     }
                 ),
-                "`bytes`: binary; `string`: text in UTF-8; `json`: an object with the fields of `schema`.",
+                "`bytes`: binary; `string`: text in UTF-8; `json`: an object with the fields of `schema`; `avro`, "
+                "`protobuf`: the same, by the schema of each record in the registry of the source.",
             ),
             "schema": ShapeKey(
                 RecordShape(
                     {
-                        "key": ShapeKey(LINE_SHAPE, "Fields of JSON keys."),
-                        "value": ShapeKey(LINE_SHAPE, "Fields of JSON values."),
+                        "key": ShapeKey(LINE_SHAPE, "Fields of keys."),
+                        "value": ShapeKey(LINE_SHAPE, "Fields of values."),
                     }
                 ),
                 "The fields that expressions use, as Spark writes columns: `country string, amount decimal(12,2)`. "

@@ -18,7 +18,7 @@ from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
 from replicator.copy.transactions.transformed_copy import TransformedCopy
 from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import read_ledger
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, Reinspect
@@ -55,6 +55,7 @@ class TransactionTakeover(PositionTakeover):
     """Decides for partitions of one flow how they go on."""
 
     senders: SlotSenders
+    ledger: SharedLedger
 
     def of(self, slots: Mapping[PartitionKey, int]) -> dict[PartitionKey, TakenTransactionPartition | RecoveryTrouble]:
         """The partitions come with their slots. Never raises ClusterError."""
@@ -69,7 +70,7 @@ class TransactionTakeover(PositionTakeover):
         if not keys:
             return found
         try:
-            ledger = read_ledger(self.target, flow=self.record.flow.id, slots=sorted(sessions), tolerant=True)
+            ledger = self.ledger.read([self.record.flow.id], sessions)
             inspected = self.inspect(keys, ledger)
         except (ClusterError, ReplicatorError) as error:
             return found | {key: Reinspect(str(error)) for key in keys}

@@ -102,6 +102,7 @@ def test_put_and_read(writer: ControlWriter, onprem: ConnectionSettings, topic: 
     assert [record.offset for record in read_control_log(onprem, topic, from_offset={3: 1})] == [1, 2]
     assert [record.offset for record in read_control_log(onprem, topic, from_offset=2)] == [2]
     assert read_latest_values(onprem, topic) == {"a": {"n": 3}, "b": {"n": 2}}
+    assert read_latest_values(onprem, topic, prefix="b") == {"b": {"n": 2}}
     assert read_latest_values(onprem, topic, [0, 1]) == {}
     writer.put(topic, "a", None, 3)
     assert read_latest_values(onprem, topic) == {"b": {"n": 2}}

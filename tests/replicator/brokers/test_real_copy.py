@@ -24,6 +24,7 @@ from replicator.batch.record_batch import decode_batches
 from replicator.compression_forecast import forecast_compression
 from replicator.ledger.ledger import read_ledger
 from replicator.ledger.ledger_block import Generation, LedgerBlock
+from replicator.ledger.shared_ledger import SharedLedger
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Reinspect
 from replicator.recovery.log_inspection import inspect_logs, read_leader_logs
@@ -326,7 +327,7 @@ def test_of_two_first_looks_the_first_claim_counts(kafka_pair, topic_name):
             resumed = find_recovery_point(None, replace(seen, source_end=position), record.producer_id, "latest")
             block = LedgerBlock(key, Generation(1, worker), 1, 0, resumed.identity, here.topic_id, there.topic_id, ())
             found = TakenPartition(resumed, here, there, block)
-            outcomes.append(claim_partitions([found], settings["cloud"], [slot], writer)[key])
+            outcomes.append(claim_partitions([found], SharedLedger(settings["cloud"]), [slot], writer)[key])
     assert isinstance(outcomes[0], TakenPartition)
     assert isinstance(outcomes[1], Reinspect)
     assert read_ledger(settings["cloud"], record.flow.id).map(record.flow.id, topic_name, 0).to_source(0) == 100

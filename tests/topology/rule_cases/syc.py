@@ -1,4 +1,4 @@
-"""SYC501 to SYC519: what is synchronised beside records."""
+"""SYC501 to SYC521: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -382,6 +382,24 @@ CASES: list[Case] = [
         "SYC519",
         clusters(*REGISTRIES[:1] * 2) + FLOW % ", naming: {policy: prefix}, sync: {schemas: {mode: once}}",
         ["flow a-to-b carries schemas over, and a and b have one schema registry"],
+    ),
+    (
+        "records opened by their schemas, and a registry of the target only",
+        "SYC521",
+        clusters("", REGISTRIES[1]) + FLOW % (", transform: {format: {key: avro}, where: 'partition > 1'}"),
+        ["flow a-to-b opens records by their schemas, and the file says no schema registry of a"],
+    ),
+    (
+        "records opened by their schemas, and the registry of the source",
+        "SYC521",
+        clusters(REGISTRIES[0], "") + FLOW % (", transform: {format: {value: avro}, where: 'partition > 1'}"),
+        [],
+    ),
+    (
+        "JSON, and no registry",
+        "SYC521",
+        FLOW % (", transform: {format: {value: json}, where: 'partition > 1'}"),
+        [],
     ),
     ("both sides", "SYC518", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),
     (

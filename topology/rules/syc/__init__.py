@@ -24,6 +24,7 @@ from topology.rules.syc import (
     syc518_schemas_without_registry,
     syc519_one_registry_for_both,
     syc520_transform_with_schema_ids,
+    syc521_transform_without_registry,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -47,4 +48,5 @@ SYC_RULES: tuple[Rule, ...] = (
     syc518_schemas_without_registry.RULE,
     syc519_one_registry_for_both.RULE,
     syc520_transform_with_schema_ids.RULE,
+    syc521_transform_without_registry.RULE,
 )

@@ -1,7 +1,9 @@
-"""SYC520 transform-with-schema-ids: a flow changes records, and is to write other schema ids into them.
+"""SYC520 transform-with-schema-ids: a flow changes records in a format without schema ids, and is to write others.
 
-Why: `sync.schemas.ids: translate` rewrites the ids in front of keys and values as they come. A flow with `transform`
-hands records to Spark instead, and their ids stay those of the source, which mean other schemas at the target, or none.
+Why: `sync.schemas.ids: translate` rewrites the ids in front of keys and values. A flow with `transform` can do so where
+it opens values by their schemas (`format: {value: avro}` or `protobuf`). In any other format what an expression gives
+is the value, and nobody can say whether an id stands in front of it; it would stay that of the source, which means
+another schema at the target, or none.
 
 Source: own; docs/transform.md
 """
@@ -11,24 +13,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Problem
+from topology.record_transform import REGISTRY_FORMATS
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import build_labels
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
     for flow in context.topology.flows if context.topology is not None else ():
-        if flow.plan.transform is None or not flow.plan.sync.schemas.translated:
+        transform = flow.plan.transform
+        if transform is None or transform.value_format in REGISTRY_FORMATS or not flow.plan.sync.schemas.translated:
             continue
         yield Problem(
             "SYC520",
-            f"flow {flow.id} changes records, so schema ids in them cannot be translated",
+            f"flow {flow.id} changes records of format {transform.value_format}, so schema ids in them cannot be "
+            "translated",
             build_labels(
                 (flow.settings.where("sync", "schemas", "ids"), "other ids at the target"),
-                (flow.settings.where("transform"), "records go through Spark"),
+                (flow.settings.where("transform"), "values are not opened by their schemas"),
             ),
             path=f"{flow.path}.sync.schemas.ids",
             ids=(flow.id,),
-            help="say `sync: {schemas: {ids: preserve}}`, so that schemas keep their ids at the target",
+            help="say `format: {value: avro}` (or protobuf) where values are, or `sync: {schemas: {ids: preserve}}`, "
+            "so that schemas keep their ids at the target",
         )
 
 

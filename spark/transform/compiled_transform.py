@@ -95,7 +95,7 @@ def find_wrong_expressions(session: SparkSession, transform: RecordTransform) ->
 
 
 def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
-    """Rows of RECORD_COLUMNS → DECIDED_COLUMNS and a column `_change_N` for each of `transform.changes`."""
+    """Rows of `build_record_columns` → DECIDED_COLUMNS and a column `_change_N` for each of `transform.changes`."""
     from pyspark.sql import functions as f
 
     seen = _see(records, transform)
@@ -109,14 +109,15 @@ def change_records(records: DataFrame, transform: RecordTransform) -> DataFrame:
 
 
 def build_record_columns(transform: RecordTransform) -> str:
-    """RECORD_COLUMNS, a struct for keys and values whose schemas stand in a registry, and a column for each secret, as
-    DDL."""
+    """Those of RECORD_COLUMNS that expressions look at, a struct for keys and values whose schemas stand in a registry,
+    and a column for each secret, as DDL."""
+    sent = [f"{name} {RECORD_COLUMNS[name]}" for name in RowNeeds.of(transform).columns]
     known = dict(transform.schemas)
     fields = [
         f"{FIELDS_COLUMN.format(name)} struct<{known[name]}>" for name in transform.registry_sides if name in known
     ]
     secrets = [f"{SECRET_COLUMN.format(name)} string" for name, _ in transform.secrets]
-    return ", ".join((RECORD_COLUMNS, *fields, *secrets))
+    return ", ".join((*sent, *fields, *secrets))
 
 
 def plan_fields(transform: RecordTransform) -> tuple[FieldPlan, ...]:
@@ -156,9 +157,13 @@ def _with_columns(transform: RecordTransform, text: str) -> str:
 
 
 def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
-    """With the columns that expressions name. A JSON text that does not fit its schema is a problem of its record."""
+    """With the columns that expressions may name. A JSON text that does not fit its schema is a problem of its
+    record."""
     from pyspark.sql import functions as f
 
+    records = records.withColumns(
+        {name: f.lit(None).cast(kind) for name, kind in RECORD_COLUMNS.items() if name not in records.columns}
+    )
     problem, seen = f.col("_problem"), {}
     for name, form in (("key", transform.key_format), ("value", transform.value_format)):
         schema = dict(transform.schemas).get(name)

@@ -4,9 +4,9 @@ What `spark.transform.record_rows` does for one record after the other, numpy do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,10 +28,66 @@ from replicator.batch.record_columns import (
 )
 from replicator.batch.records import decode_records
 
+_Rows = slice | Numbers | np.ndarray[Any, np.dtype[np.bool_]]
 _FIRST_TIME_AT: Final = 27
 _LEAST_RECORD_BYTES: Final = 4
 _MOST_RECORDS: Final = 1_000_000  # of a batch; `decode_records` says what is wrong with more
 _SPARE: Final = b"\0" * 8
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryColumn:
+    """Binaries that lie somewhere in `data`, which has some bytes to spare behind them. at: where each begins; size: in
+    bytes, -1 for null. So what nobody looks at is never copied."""
+
+    data: memoryview
+    at: Numbers
+    size: Numbers
+
+    @classmethod
+    def of(cls, values: pa.Array | Iterable[bytes | None]) -> BinaryColumn:
+        """A copy."""
+        array = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+        buffers, n = array.buffers(), len(array)
+        if not n:
+            return cls(memoryview(_SPARE), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        ends = np.frombuffer(buffers[1], dtype=np.int32)[array.offset : array.offset + n + 1].astype(np.int64)
+        size = np.diff(ends)
+        if array.null_count:
+            size = np.where(array.is_valid().to_numpy(zero_copy_only=False), size, -1)
+        return cls(memoryview(b"".join((buffers[2] or b"", _SPARE))), ends[:-1], size)
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def select(self, rows: _Rows) -> BinaryColumn:
+        """These rows."""
+        return BinaryColumn(self.data, self.at[rows], self.size[rows])
+
+    @property
+    def length(self) -> Numbers:
+        """As `size`, and 0 for null."""
+        return np.maximum(self.size, 0)
+
+    @property
+    def validity(self) -> pa.Buffer | None:
+        """As Arrow has it; None where nothing is null."""
+        nulls = self.size < 0
+        return pa.array(~nulls).buffers()[1] if nulls.any() else None
+
+    def to_array(self) -> pa.Array:
+        """A copy."""
+        lengths = self.length
+        ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
+        into = np.empty(int(ends[-1]) + len(_SPARE), dtype=np.uint8)
+        copy_pieces(self.data, self.at, into, ends[:-1], lengths)
+        buffers = [self.validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(into)]
+        return pa.Array.from_buffers(pa.binary(), len(self), buffers)
+
+    def to_pylist(self) -> list[bytes | None]:
+        """A copy."""
+        found: list[bytes | None] = self.to_array().to_pylist()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +98,16 @@ class RecordArrays:
     codec: Numbers
     offset: Numbers
     timestamp: Numbers
-    key: pa.Array
-    value: pa.Array
-    headers: pa.Array
+    key: BinaryColumn
+    value: BinaryColumn
+    headers: BinaryColumn
 
     def __len__(self) -> int:
         return len(self.offset)
 
     def slice(self, first: int, end: int) -> RecordArrays:
         """The rows from `first` up to, not including, `end`."""
-        rows, n = slice(first, end), max(end - first, 0)
-        columns = (column.slice(first, n) for column in (self.key, self.value, self.headers))
-        return RecordArrays(self.codec[rows], self.offset[rows], self.timestamp[rows], *columns)
+        return self._select(slice(first, max(first, end)))
 
     def between(self, first: int, end: int) -> RecordArrays:
         """The records with first <= offset < end."""
@@ -63,18 +117,17 @@ class RecordArrays:
     def filter(self, mask: pa.Array) -> RecordArrays:
         """The rows under a mask without nulls."""
         rows = mask.to_numpy(zero_copy_only=False)
-        if rows.all():
-            return self
-        columns = (column.filter(mask) for column in (self.key, self.value, self.headers))
-        return RecordArrays(self.codec[rows], self.offset[rows], self.timestamp[rows], *columns)
+        return self if rows.all() else self._select(rows)
 
     def take(self, rows: Sequence[int]) -> RecordArrays:
         """These rows, rising."""
-        chosen = np.array(rows, dtype=np.int64)
-        columns = (column.take(pa.array(chosen)) for column in (self.key, self.value, self.headers))
-        return RecordArrays(self.codec[chosen], self.offset[chosen], self.timestamp[chosen], *columns)
+        return self._select(np.array(rows, dtype=np.int64))
 
-    def replace(self, value: pa.Array, headers: pa.Array) -> RecordArrays:
+    def _select(self, rows: _Rows) -> RecordArrays:
+        columns = (column.select(rows) for column in (self.key, self.value, self.headers))
+        return RecordArrays(self.codec[rows], self.offset[rows], self.timestamp[rows], *columns)
+
+    def replace(self, value: BinaryColumn, headers: BinaryColumn) -> RecordArrays:
         """The same records with other values and headers."""
         return RecordArrays(self.codec, self.offset, self.timestamp, self.key, value, headers)
 
@@ -93,7 +146,7 @@ def _open_one_by_one(batches: Sequence[RawBatch]) -> RecordArrays:
         np.array([codec for codec, _ in records], dtype=np.int64),
         np.array([record.offset for _, record in records], dtype=np.int64),
         np.array([record.timestamp for _, record in records], dtype=np.int64),
-        *(pa.array(column, pa.binary()) for column in columns),
+        *(BinaryColumn.of(column) for column in columns),
     )
 
 
@@ -145,9 +198,9 @@ def _open_at_once(batches: Sequence[RawBatch]) -> RecordArrays | None:
         np.array([batch.codec for batch in batches], dtype=np.int64)[number],
         opened.offsets,
         _stamp(batches, number, opened.timestamps),
-        _gather(data, key_at, key_size),
-        _gather(data, value_at, value_size),
-        _gather(data, headers_at, headers_size),
+        BinaryColumn(data, key_at, key_size),
+        BinaryColumn(data, value_at, value_size),
+        BinaryColumn(data, headers_at, headers_size),
     )
 
 
@@ -162,18 +215,6 @@ def _stamp(batches: Sequence[RawBatch], number: Numbers, times: Numbers) -> Numb
         return times
     newest = np.array([batch.max_timestamp for batch in batches], dtype=np.int64)
     return np.where(appended[number], newest[number], times)
-
-
-def _gather(data: memoryview, at: Numbers, sizes: Numbers) -> pa.Array:
-    """The pieces of `data` as binaries; a size of -1 is null."""
-    lengths = np.maximum(sizes, 0)
-    ends = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths)))
-    into = np.empty(int(ends[-1]) + len(_SPARE), dtype=np.uint8)
-    copy_pieces(data, at, into, ends[:-1], lengths)
-    nulls = sizes < 0
-    validity = pa.array(~nulls).buffers()[1] if nulls.any() else None
-    buffers = [validity, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(into)]
-    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
 
 def lay_out_records(records: RecordArrays) -> OpenedRecords:
@@ -202,13 +243,8 @@ class _Field:
     prefix: Numbers | None  # -1 for null
 
     @staticmethod
-    def of(column: pa.Array, *, sized: bool) -> _Field:
-        buffers, n = column.buffers(), len(column)
-        ends = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
-        length = np.diff(ends)
-        present = column.is_valid().to_numpy(zero_copy_only=False)
-        data = memoryview(b"".join((buffers[2] or b"", _SPARE)))
-        return _Field(data, ends[:-1], np.where(present, length, 0), np.where(present, length, -1) if sized else None)
+    def of(column: BinaryColumn, *, sized: bool) -> _Field:
+        return _Field(column.data, column.at, column.length, column.size if sized else None)
 
     @property
     def size(self) -> Numbers:

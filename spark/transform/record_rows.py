@@ -37,7 +37,7 @@ from spark.transform.column_types import list_column
 from spark.transform.field_plan import FieldPlan
 from spark.transform.field_records import SchemaReader, render_unknown_schema
 from spark.transform.json_members import MemberChanges, change_members
-from spark.transform.record_arrays import RecordArrays, lay_out_records, open_batches
+from spark.transform.record_arrays import BinaryColumn, RecordArrays, lay_out_records, open_batches
 from spark.transform.shared_memory import MemoryRegion, RegionWriter
 from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
@@ -47,12 +47,25 @@ if TYPE_CHECKING:
 _ROWS: Final = 8_192  # of one Arrow batch
 _FRONT_BYTES: Final = 8  # of a record in a batch, about: what stands in front of key, value and headers
 SECRET_COLUMN: Final = "_secret_{}"  # noqa: S105  the name of a column
-# Of each record, as DDL. _source: the part that it is of, pickled, in the part's first row. _key, _value: as stored,
-# and _key_text, _value_text as text, where an expression looks at them.
-RECORD_COLUMNS: Final = (
-    "_part int, _source binary, _left_out boolean, _problem string, _timestamp bigint, _key binary, _value binary, "
-    "_key_text string, _value_text string, topic string, partition int, offset bigint, headers map<string, binary>"
-)
+# Of each record: name → type. _source: the part that it is of, pickled, in the part's first row. _key, _value: as
+# stored, and _key_text, _value_text as text. Those that no expression looks at are null.
+RECORD_COLUMNS: Final[Mapping[str, str]] = {
+    "_part": "int",
+    "_source": "binary",
+    "_left_out": "boolean",
+    "_problem": "string",
+    "_timestamp": "bigint",
+    "_key": "binary",
+    "_value": "binary",
+    "_key_text": "string",
+    "_value_text": "string",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "headers": "map<string, binary>",
+}
+_PLACES: Final[Mapping[str, str]] = {"_timestamp": "timestamp", "topic": "topic", "partition": "partition"}
+_ALWAYS_SENT: Final = frozenset({"_part", "_source", "_left_out", "_problem", "offset"})
 FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
 TRANSFORMED_COLUMNS: Final = (
@@ -90,7 +103,8 @@ class SourcePart(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class RowNeeds:
     """What expressions look at, so that nothing else is made of a record. nulls: of which of `key` and `value`, as
-    bytes, they only ask whether it is null: then its content does not travel."""
+    bytes, they only ask whether it is null: then its content does not travel. places: which of the columns that say
+    where and when a record was written."""
 
     key: bool
     value: bool
@@ -100,6 +114,7 @@ class RowNeeds:
     secrets: tuple[tuple[str, SecretRef], ...] = ()
     nulls: frozenset[str] = frozenset()
     fields: tuple[FieldPlan, ...] = ()
+    places: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> RowNeeds:
@@ -116,7 +131,20 @@ class RowNeeds:
             transform.secrets,
             frozenset(_ASKS_FOR_NULL.findall(texts)),
             tuple(plan for plan in plans if plan.columns.num_fields or plan.drops),
+            frozenset(column for column, name in _PLACES.items() if name in texts),
         )
+
+    @property
+    def columns(self) -> list[str]:
+        """Those of RECORD_COLUMNS that SQL gets. For it the others are null."""
+        sent = {
+            "_key": self.key or "key" in self.nulls,
+            "_value": self.value or "value" in self.nulls,
+            "_key_text": self.key_text,
+            "_value_text": self.value_text,
+            "headers": self.headers,
+        }
+        return [name for name in RECORD_COLUMNS if name in _ALWAYS_SENT or name in self.places or sent.get(name)]
 
     def find_fields(self, side: SubjectSide) -> FieldPlan | None:
         """What is opened of keys, or of values, by their schemas; None: nothing."""
@@ -193,32 +221,33 @@ class RowBuilder:
             payloads = records.key if side == "key" else records.value
             schemas, plan = part.schemas.side(side), self.needs.find_fields(side)
             if plan is not None:
-                column, found = SchemaReader(plan, schemas).read_column(payloads)
+                column, found = SchemaReader(plan, schemas).read_column(payloads.to_array())
                 columns += [column] if plan in self.needs.field_columns else []
                 problems = found | problems
             elif schemas.targets is not None:
                 problems = _find_unknown_ids(side, schemas, payloads) | problems
         return columns, problems
 
-    def _show(self, name: str, is_read: bool, column: pa.Array) -> pa.Array:
+    def _show(self, name: str, is_read: bool, column: BinaryColumn) -> pa.Array:
         """The column as SQL gets it."""
         if is_read:
-            return column
+            return column.to_array()
         n = len(column)
         if name not in self.needs.nulls:
             return pa.nulls(n, _Binary)
-        validity = pa.array(column.is_valid()).buffers()[1] if column.null_count else None
-        return pa.Array.from_buffers(_Binary, n, [validity, pa.py_buffer(bytes(4 * n + 4)), pa.py_buffer(b"")])
+        return pa.Array.from_buffers(_Binary, n, [column.validity, pa.py_buffer(bytes(4 * n + 4)), pa.py_buffer(b"")])
 
-    def _read_headers(self, headers: pa.Array) -> pa.Array:
+    def _read_headers(self, headers: BinaryColumn) -> pa.Array:
         kind = pa.map_(pa.string(), _Binary)
         if not self.needs.headers:
             return pa.nulls(len(headers), kind)
-        return pa.array([list(dict(_list_headers(each)).items()) for each in headers.to_pylist()], kind)
+        return pa.array([list(dict(_list_headers(each or b"\0")).items()) for each in headers.to_pylist()], kind)
 
     def _name(self, arrays: list[pa.Array]) -> Iterator[pa.RecordBatch]:
         n = len(arrays[0])
-        names = [each.split()[0] for each in RECORD_COLUMNS.replace("string, binary>", "").split(", ")]
+        columns = dict(zip(RECORD_COLUMNS, arrays, strict=False))
+        names = self.needs.columns
+        arrays = [columns[name] for name in names] + arrays[len(columns) :]
         names += [FIELDS_COLUMN.format(plan.side) for plan in self.needs.field_columns]
         for name, secret in self._secrets.items():
             arrays.append(pa.repeat(secret, n))
@@ -237,12 +266,12 @@ def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa
             yield from builder.build(pickle.loads(packed))  # noqa: S301  from our own driver
 
 
-def _read_texts(wanted: bool, column: pa.Array, what: str) -> tuple[pa.Array, dict[int, str]]:
+def _read_texts(wanted: bool, column: BinaryColumn, what: str) -> tuple[pa.Array, dict[int, str]]:
     """The column as text, all null where nobody looks at it; and what is wrong in which row."""
     if not wanted:
         return pa.nulls(len(column), pa.string()), {}
     try:
-        return column.cast(pa.string()), {}
+        return column.to_array().cast(pa.string()), {}
     except pa.ArrowInvalid:
         texts: list[str | None] = []
         problems = {}
@@ -255,7 +284,7 @@ def _read_texts(wanted: bool, column: pa.Array, what: str) -> tuple[pa.Array, di
         return pa.array(texts, pa.string()), problems
 
 
-def _find_unknown_ids(side: SubjectSide, schemas: SideSchemas, payloads: pa.Array) -> dict[int, str]:
+def _find_unknown_ids(side: SubjectSide, schemas: SideSchemas, payloads: BinaryColumn) -> dict[int, str]:
     """Rows with a schema id for which the target has no known one."""
     found = {}
     for row, payload in enumerate(payloads.to_pylist()):
@@ -358,19 +387,27 @@ class ChangeOrder:
         whole = [column for part, column in zip(self.changes, changes, strict=True) if part == ("value", ())]
         if self.has_members:
             rows = zip(value.to_pylist(), *(list_column(column) for column in changes), strict=True)
-            value = pa.array([self.change_value(each, texts, reader) for each, *texts in rows], _Binary)
+            value = BinaryColumn.of([self.change_value(each, texts, reader) for each, *texts in rows])
         elif whole:
-            value = whole[0]
+            value = BinaryColumn.of(whole[0])
         if self.has_headers:
             ours = zip(self.changes, changes, strict=True)
-            columns = [headers, *(each if part.part == "headers" else pa.nulls(len(each)) for part, each in ours)]
+            columns = [
+                headers.to_array(),
+                *(each if part.part == "headers" else pa.nulls(len(each)) for part, each in ours),
+            ]
             if all(len(column.unique()) == 1 for column in columns):  # the same for all, as a constant is
                 one, *texts = (column[0].as_py() for column in columns)
-                headers = pa.repeat(pa.scalar(self.change_headers(one, texts), _Binary), len(headers))
+                headers = _repeat(self.change_headers(one, texts), len(headers))
             else:
                 rows = zip(*(column.to_pylist() for column in columns), strict=True)
-                headers = pa.array([self.change_headers(each, texts) for each, *texts in rows], _Binary)
+                headers = BinaryColumn.of([self.change_headers(each, texts) for each, *texts in rows])
         return records.replace(value, headers)
+
+
+def _repeat(content: bytes, rows: int) -> BinaryColumn:
+    one = BinaryColumn.of([content])
+    return one.select(np.zeros(rows, dtype=np.int64))
 
 
 def _with_size(content: bytes | None) -> bytes:
@@ -470,14 +507,14 @@ class DecisionReader:
             if why is None and keep:
                 try:
                     values[row] = self.order.change_value(values[row], texts[row], reader)
-                    headers[row] = self.order.change_headers(headers[row], texts[row])
+                    headers[row] = self.order.change_headers(headers[row] or b"\0", texts[row])
                     kept.append(row)
                 except ValueError as error:
                     why = f"the value cannot be changed: {error}"
             if why is not None:
                 rejected.append(row)
                 reasons.append(why)
-        changed = records.replace(pa.array(values, _Binary), pa.array(headers, _Binary))
+        changed = records.replace(BinaryColumn.of(values), BinaryColumn.of(headers))
         kept_records = _write_target_ids(changed.take(kept), part.schemas)
         return ChangedRecords(part, kept_records, records.take(rejected), reasons)
 
@@ -488,11 +525,19 @@ def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordAr
     return dataclasses.replace(records, key=key, value=value)
 
 
-def _write_ids(column: pa.Array, schemas: SideSchemas) -> pa.Array:
+def _write_ids(column: BinaryColumn, schemas: SideSchemas) -> BinaryColumn:
     if schemas.targets is None or all(id == target for id, target in schemas.targets.items()):
         return column
     ids = SideSchemaIds("", schemas.targets)
-    return pa.array([rewrite_schema_id(each, ids) for each in column.to_pylist()], _Binary)
+    return BinaryColumn.of([rewrite_schema_id(each, ids) for each in column.to_pylist()])
+
+
+def find_task_number() -> int:
+    """Of the task that this process works for; 0 outside of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -503,7 +548,7 @@ def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[
         rows: list[tuple[Any, ...]] = []
         for found in reader.read(table):
             output = found.part.output
-            writer = writers.setdefault(output, RegionWriter(output)) if output else None
+            writer = writers.setdefault(output, RegionWriter(output, find_task_number())) if output else None
             rows.extend(_pack(found, writer))
         if rows:
             yield _build_packed(rows)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 _MOST_PIECES: Final = 512  # of one writev(2); IOV_MAX is 1,024
+_TASK_BYTES: Final = 1 << 40  # of a task's area, more than any machine has
 _RETIRED_S: Final = 60.0  # Spark ends a task of a failed job within seconds (spark.python.task.killTimeout)
 
 
@@ -86,7 +87,8 @@ class MemoryFile:
 
 @dataclass(slots=True)
 class SharedMemory:
-    """What a driver shares with the tasks of one job after the other: input for all, and an output for each.
+    """What a driver shares with the tasks of one job after the other: input for all, and output, of which each task has
+    an area of its own (`RegionWriter`). Which task gets which part is Spark's to say.
 
     A job that failed may have tasks that still write. So its memory is used no more, and its paths, which name file
     descriptors, stay taken for a minute. clock: seconds.
@@ -94,44 +96,42 @@ class SharedMemory:
 
     clock: Callable[[], float] = time.monotonic
     input: MemoryFile = field(default_factory=MemoryFile)
-    _outputs: list[MemoryFile] = field(default_factory=list)
+    output: MemoryFile = field(default_factory=MemoryFile)
     _retired: deque[tuple[float, MemoryFile]] = field(default_factory=deque)
 
-    def begin(self, tasks: int) -> list[MemoryFile]:
-        """Memory for a new job: `input` is empty, and there is an output for each task."""
+    def begin(self) -> None:
+        """Memory for a new job: `input` is empty."""
         while self._retired and self._retired[0][0] + _RETIRED_S < self.clock():
             self._retired.popleft()[1].close()
         self.input.clear()
-        while len(self._outputs) < tasks:
-            self._outputs.append(MemoryFile())
-        return self._outputs[:tasks]
 
     def retire(self) -> None:
         """The job failed."""
-        for file in (self.input, *self._outputs):
+        for file in (self.input, self.output):
             file.shrink()
             self._retired.append((self.clock(), file))
-        self.input = MemoryFile()
-        self._outputs.clear()
+        self.input, self.output = MemoryFile(), MemoryFile()
 
     def close(self) -> None:
         """Gives back everything."""
-        for file in (self.input, *self._outputs, *(file for _, file in self._retired)):
+        for file in (self.input, self.output, *(file for _, file in self._retired)):
             file.close()
 
 
 @dataclass(slots=True)
 class RegionWriter:
-    """A task's side of memory that is the driver's: what it appends begins at 0."""
+    """A task's side of memory that is the driver's. What is not written between the areas of two tasks takes none."""
 
     path: str
-    _end: int = 0
+    task: int
+    _written: int = 0
 
     def append(self, data: bytes | memoryview) -> int:
         """Returns where it stands. Raises OSError."""
         with open(self.path, "r+b", buffering=0) as file:
-            written = os.pwrite(file.fileno(), data, self._end)
+            at = self.task * _TASK_BYTES + self._written
+            written = os.pwrite(file.fileno(), data, at)
         if written != len(data):
             raise OSError(f"only {written} of {len(data)} bytes were written to {self.path}")
-        at, self._end = self._end, self._end + written
+        self._written += written
         return at

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from spark.transform.compiled_transform import CompiledTransform, compile_transf
 from spark.transform.expression_rules import WrongExpression
 from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_rows import SourcePart
-from spark.transform.shared_memory import MemoryFile, MemoryRegion, SharedMemory
+from spark.transform.shared_memory import MemoryRegion, SharedMemory
 from topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
@@ -113,10 +113,13 @@ class SparkTransformEngine:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        groups = _group_pieces(pieces, self.tasks)
-        outputs = [] if self.memory is None else self.memory.begin(len(groups))
+        if self.memory is not None:
+            self.memory.begin()
         try:
-            frame = self.session.createDataFrame(pa.Table.from_batches(self._build_rows(groups, outputs)))
+            groups = _group_pieces(pieces, self.tasks)
+            frame = self.session.createDataFrame(
+                pa.Table.from_batches([_build_rows(group, self.memory) for group in groups])
+            )
             rows = compiled.apply(frame).toArrow()
         except (PySparkException, Py4JError) as error:
             self._retire()
@@ -124,15 +127,7 @@ class SparkTransformEngine:
         except OSError as error:
             self._retire()
             raise TransformFailed(f"memory for a micro-batch: {error}; it is tried again") from None
-        output_of = {number: file for group, file in zip(groups, outputs, strict=False) for number, _ in group}
-        return _read_results(pieces, rows, output_of)
-
-    def _build_rows(self, groups: Sequence[_Group], outputs: Sequence[MemoryFile]) -> list[pa.RecordBatch]:
-        """One record batch a task."""
-        if self.memory is None:
-            return [_build_rows(group, None, "") for group in groups]
-        shared = self.memory.input
-        return [_build_rows(group, shared, file.path) for group, file in zip(groups, outputs, strict=True)]
+        return _read_results(pieces, rows, "" if self.memory is None else self.memory.output.path)
 
     def _retire(self) -> None:
         if self.memory is not None:
@@ -181,7 +176,7 @@ def _group_pieces(pieces: Sequence[_Piece], tasks: int) -> list[_Group]:
     return groups
 
 
-def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.RecordBatch:
+def _build_rows(group: _Group, memory: SharedMemory | None) -> pa.RecordBatch:
     parts = [
         SourcePart(
             number,
@@ -189,10 +184,10 @@ def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.Rec
             piece.request.key.partition,
             piece.first,
             piece.end,
-            piece.request.part.read() if shared is None else shared.append(piece.request.part.pieces),
+            piece.request.part.read() if memory is None else memory.input.append(piece.request.part.pieces),
             tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
             piece.request.batch_bytes,
-            output,
+            "" if memory is None else memory.output.path,
             piece.request.schemas,
         )
         for number, piece in group
@@ -200,7 +195,7 @@ def _build_rows(group: _Group, shared: MemoryFile | None, output: str) -> pa.Rec
     return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
 
 
-def _read_results(pieces: Sequence[_Piece], rows: pa.Table, outputs: Mapping[int, MemoryFile]) -> list[TransformedPart]:
+def _read_results(pieces: Sequence[_Piece], rows: pa.Table, output: str) -> list[TransformedPart]:
     results = [TransformedPart([], []) for _ in pieces]
     unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
     for row in rows.to_pylist():
@@ -208,7 +203,7 @@ def _read_results(pieces: Sequence[_Piece], rows: pa.Table, outputs: Mapping[int
         if row["reason"] is None:
             data = row["data"]
             if data is None:  # a copy: the memory is used again for the next micro-batch
-                data = MemoryRegion(outputs[row["part"]].path, row["at"], row["size"]).read()
+                data = MemoryRegion(output, row["at"], row["size"]).read()
             result.batches.append(_read_batch(row, memoryview(data)))
         elif (lacking := parse_unknown_schema(row["reason"])) is not None:
             unknown[row["part"]].add(lacking)

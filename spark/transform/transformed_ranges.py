@@ -274,14 +274,13 @@ def _fingerprint(found: ChangedRecords, request: RangeRequest, keep: bool) -> _R
 
 def _build_slices(records: RecordArrays) -> RecordSlices:
     places: list[Numbers] = []
-    pieces: list[bytes] = []
+    pieces: dict[int, tuple[int, memoryview]] = {}  # by identity: columns as they came share their bytes
     base = 0
     for column in (records.key, records.value, records.headers):
-        buffers, n = column.buffers(), len(column)
-        ends = np.frombuffer(buffers[1], dtype=np.int32)[column.offset : column.offset + n + 1].astype(np.int64)
-        present = column.is_valid().to_numpy(zero_copy_only=False)
-        places += [base + ends[:-1], np.where(present, np.diff(ends), -1)]
-        pieces.append(bytes(buffers[2] or b""))
-        base += len(pieces[-1])
-    data = np.frombuffer(b"".join((*pieces, _SPARE)), dtype=np.uint8)
-    return RecordSlices(data, records.offset, records.timestamp, *places)
+        if id(column.data) not in pieces:
+            pieces[id(column.data)] = base, column.data
+            base += len(column.data)
+        places += [pieces[id(column.data)][0] + column.at, column.size]
+    whole = [data for _, data in pieces.values()]
+    joined = whole[0] if len(whole) == 1 else b"".join((*whole, _SPARE))
+    return RecordSlices(np.frombuffer(joined, dtype=np.uint8), records.offset, records.timestamp, *places)

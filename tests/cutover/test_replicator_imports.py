@@ -60,16 +60,20 @@ OPERATIONS = {
         {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_flow_order"},
         "pause, resume, stop, restart",
     ),
-    "ledger.ledger": ({"DecisionBasis", "read_ledger"}, "what a decision about a partition is based on"),
+    "ledger.ledger": ({"DecisionBasis", "Ledger", "read_ledger"}, "what a decision about a partition is based on"),
+    "ledger.offset_map": ({"OffsetMap"}, "backfill: how far a partition is copied"),
     "partition_key": ({"PartitionKey"}, "which partition a decision is about"),
     "partition_states": (
-        {"COPY_FOREIGN_STATE", "GAP_ACCEPTABLE_STATES", "OffsetSpan", "RESEEDABLE_STATES"},
-        "which decision a halted partition allows",
+        {"COPY_FOREIGN_STATE", "GAP_ACCEPTABLE_STATES", "Halt", "OffsetSpan", "RESEEDABLE_STATES", "Reinspect"},
+        "which decision a halted partition allows; backfill: why a start or an end is not found",
     ),
+    "recovery.found_ends": ({"look_up_ends"}, "backfill: where it would end"),
+    "recovery.log_inspection": ({"LeaderLog", "require_leader_logs"}, "backfill: what the source's logs hold"),
     "recovery.operator_decisions": (
         {"COPY_FOREIGN", "DecisionWithMap", "OperatorDecision", "submit_decision"},
         "accept-gap, reseed, copy-foreign, adopt",
     ),
+    "recovery.start_offsets": ({"StartOrTrouble", "find_starts"}, "backfill: where it would begin"),
     "sync.group_control_records": (
         {"GroupResetDecision", "journal_group_reset", "record_group_sync"},
         "reset-group and sync",

@@ -93,17 +93,18 @@ def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
     """A task of it may still write."""
     now = [0.0]
     memory = SharedMemory(lambda: now[0])
-    [output] = memory.begin(1)
-    late = RegionWriter(output.path)
+    memory.begin()
+    before = memory.output.path
+    late = RegionWriter(before, 0)
     late.append(b"in time")
     memory.retire()
-    [other] = memory.begin(1)
-    RegionWriter(other.path).append(b"another job")
+    memory.begin()
+    RegionWriter(memory.output.path, 0).append(b"another job")
     late.append(b"late")
-    assert other.path != output.path
-    assert MemoryRegion(other.path, 0, 11).read() == b"another job"
+    assert memory.output.path != before
+    assert MemoryRegion(memory.output.path, 0, 11).read() == b"another job"
     now[0] = 61.0
-    memory.begin(1)
+    memory.begin()
     with pytest.raises(OSError, match="No such file"):
         late.append(b"much too late")
     memory.close()
@@ -111,18 +112,30 @@ def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
 
 def test_jobs_that_follow_one_another_use_the_same_memory() -> None:
     memory = SharedMemory()
-    first = memory.begin(2)
-    paths = [memory.input.path, *(file.path for file in first)]
+    memory.begin()
+    paths = [memory.input.path, memory.output.path]
     memory.input.append([b"some"])
-    again = memory.begin(2)
-    assert [memory.input.path, *(file.path for file in again)] == paths
+    memory.begin()
+    assert [memory.input.path, memory.output.path] == paths
     assert memory.input.append([b"more"]).at == 0
     memory.close()
 
 
+def test_tasks_write_side_by_side() -> None:
+    output = MemoryFile()
+    writers = [RegionWriter(output.path, task) for task in (0, 1, 300)]
+    places = [[writer.append(b"%d %d" % (writer.task, at)) for writer in writers] for at in (0, 1)]
+    for at, row in enumerate(places):
+        for writer, place in zip(writers, row, strict=True):
+            told = b"%d %d" % (writer.task, at)
+            assert MemoryRegion(output.path, place, len(told)).read() == told
+    assert os.stat(output.path).st_blocks * 512 < 1 << 20
+    output.close()
+
+
 def test_a_writer_appends() -> None:
     output = MemoryFile()
-    writer = RegionWriter(output.path)
+    writer = RegionWriter(output.path, 0)
     assert [writer.append(b"abc"), writer.append(memoryview(b"de"))] == [0, 3]
     assert MemoryRegion(output.path, 0, 5).read() == b"abcde"
     output.close()

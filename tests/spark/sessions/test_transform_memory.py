@@ -1,0 +1,78 @@
+"""Batches in shared memory come back as those that travel through Java, whichever task gets which part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from replicator.batch.records import RawRecord, build_raw_batch
+from replicator.batch.untransformed_selection import UntransformedPart
+from replicator.partition_key import PartitionKey
+from replicator.transport.transform_thread import TransformedPart, TransformRequest
+from spark.transform.shared_memory import SharedMemory, can_share_memory
+from spark.transform.spark_engine import SparkTransformEngine
+from tests.spark.test_record_rows import encode
+from topology.record_transform import RecordTransform
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.skipif(not can_share_memory(), reason="this system has no memory files")]
+
+KEPT = RecordTransform(where="value is not null", changes=(("headers.origin", "'prod'"),))
+PLACED = RecordTransform(
+    where="topic = 'orders' and partition < 9 and timestamp > timestamp'2000-01-01 00:00:00'",
+    changes=(("headers.at", "concat(topic, '-', cast(partition as string), '@', cast(offset as string))"),),
+)
+FAILING = RecordTransform(value_format="string", where="cast(value as int) > 0")
+
+
+def build_request(number: int, values: Sequence[bytes | None]) -> TransformRequest:
+    raw = [RawRecord(at, 1_700_000_000_000, encode(b"k", value, [])) for at, value in enumerate(values)]
+    batch = build_raw_batch(raw, 0, len(raw))
+    part = UntransformedPart(0, 0)
+    part.add(batch)
+    part.advance(batch, None)
+    return TransformRequest(PartitionKey("f", "orders", "t", number), part, {}, 3_000)
+
+
+def list_contents(parts: Sequence[TransformedPart]) -> list[tuple[list[tuple[bytes, object]], list[tuple[int, str]]]]:
+    return [
+        (
+            [(bytes(batch.data), batch.spans) for batch in part.batches],
+            [(each.source_offset, each.reason) for each in part.rejected],
+        )
+        for part in parts
+    ]
+
+
+@pytest.mark.parametrize("transform", [KEPT, PLACED])
+def test_parts_of_any_sizes_are_the_same_both_ways(spark: SparkSession, transform: RecordTransform) -> None:
+    """Spark deals parts out by their number, not by their size: parts of one group go to several tasks."""
+    sizes = [900, 3, 2, 400, 1, 1, 350]
+    requests = [
+        build_request(number, [None if at % 7 == 3 else b"%d of %d" % (at, number) for at in range(size)])
+        for number, size in enumerate(sizes)
+    ]
+    memory = SharedMemory()
+    sharing = SparkTransformEngine(spark, 2, memory)
+    expected = list_contents(SparkTransformEngine(spark, 2).transform(transform, requests))
+    assert sum(len(batches) for batches, _ in expected) > len(sizes)
+    for _ in range(2):  # the memory is used again
+        assert list_contents(sharing.transform(transform, requests)) == expected
+    sharing.close()
+
+
+def test_a_job_that_failed_leaves_nothing_to_the_next(spark: SparkSession) -> None:
+    requests = [build_request(0, [b"1", b"no number"])]
+    memory = SharedMemory()
+    sharing = SparkTransformEngine(spark, 2, memory)
+    expected = list_contents(SparkTransformEngine(spark, 2).transform(FAILING, requests))
+    assert [rejected for _, rejected in expected] == [
+        [(1, "an expression fails for it: Spark says CAST_INVALID_INPUT")]
+    ]
+    assert list_contents(sharing.transform(FAILING, requests)) == expected
+    sharing.close()

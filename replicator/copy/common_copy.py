@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import KW_ONLY, dataclass, field
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.copy.copy_protocol import FillingProgress
@@ -15,6 +15,9 @@ from replicator.partition_key import PartitionKey
 from replicator.partition_states import EndReached, Halt, Reinspect, pick_trouble
 
 _Batch = TypeVar("_Batch")
+
+
+HELD_BYTES: Final = 8 << 20  # of a partition: batches that wait or are unanswered
 
 
 @dataclass(slots=True)
@@ -54,6 +57,11 @@ class CommonCopy(Generic[_Batch]):
     def is_idle(self) -> bool:
         """True while no batch is unanswered, or waits for its transaction to be committed."""
         return not self.queue.in_flight
+
+    @property
+    def is_full(self) -> bool:
+        """True while nothing more should be fetched: enough is held."""
+        return self.queue.buffered >= HELD_BYTES
 
     @property
     def has_unsent(self) -> bool:

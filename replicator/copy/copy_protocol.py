@@ -71,6 +71,10 @@ class Copy(Protocol):
         """True while something waits to be sent."""
 
     @property
+    def is_full(self) -> bool:
+        """True while nothing more should be fetched: enough is held."""
+
+    @property
     def is_crowded(self) -> bool:
         """True while many small batches wait because the target is slower than the source."""
 

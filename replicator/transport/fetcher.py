@@ -44,7 +44,6 @@ _LEAST_ANSWER: Final = 1 << 20  # a single batch may be larger; the broker sends
 _SMALLEST_ANSWER: Final = 128 << 10
 _CAREFUL_S: Final = 60.0
 _TICK_S: Final = 0.001
-_PARTITION_BUFFER: Final = 8 << 20
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
@@ -288,7 +287,7 @@ def _can_fetch(active: ActiveCopy) -> bool:
     return (
         copy.trouble is None
         and copy.refusals.batch is None
-        and copy.queue.buffered < _PARTITION_BUFFER
+        and not copy.is_full
         and not copy.is_crowded
         and not copy.source.is_at_limit
     )

@@ -227,7 +227,7 @@ def test_a_round_costs_nothing_for_those_of_which_nothing_is_said(monkeypatch: p
 
 def test_a_partition_that_is_full_is_left_out_until_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = OneCopy(monkeypatch, Waits)
-    monkeypatch.setattr("replicator.transport.fetcher._PARTITION_BUFFER", 1)
+    monkeypatch.setattr("replicator.copy.common_copy.HELD_BYTES", 1)
     scene.cluster.produce("orders", 0, [b"a"])
     scene.fetch()
     scene.cluster.produce("orders", 0, [b"b"])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from replicator.batch.batch_selection import SelectedBatches
 from replicator.batch.record_batch import BatchChecksum, RawBatch
 from replicator.batch.untransformed_selection import UntransformedPart
+from replicator.copy.common_copy import HELD_BYTES
 from replicator.copy.rejected_records import judge_refused_batch
 from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy, UncommittedBatch
 from replicator.errors import BadBatch
@@ -108,6 +109,11 @@ class TransformedCopy(TransactionCopy):
             self._through = _Through(part.end, epoch)
         if self._refused is not None and not self.waiting:
             self.refusals.batch = self.refusals.batch or self._refused
+
+    @property
+    def is_full(self) -> bool:
+        """True while enough is held: what is transformed now, what is next, and what is being sent."""
+        return self.queue.buffered >= 3 * HELD_BYTES
 
     # -- the sending side --------------------------------------------------------------------------------------
 

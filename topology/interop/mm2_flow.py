@@ -16,6 +16,8 @@ from topology.interop.mm2_selection import MirrorSelection, build_group_selector
 from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
 
 _LEGACY_POLICY = "LegacyReplicationPolicy"
+# Kafka's own policy, and that of strimzi/mirror-maker-2-extensions for the releases before it
+_KNOWN_PACKAGES = ("org.apache.kafka.connect.mirror.", "io.strimzi.kafka.connect.mirror.", "IdentityReplicationPolicy")
 _DAY_S = 24 * 60 * 60
 _KEY = re.compile(r"[a-z][a-z0-9.]*")
 
@@ -42,6 +44,9 @@ def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     """`template` without its text where a class names the topics: lint refuses it (NAM305) until somebody writes it."""
     said = pair.config.get("replication.policy.class")
     if pair.identity:
+        if said is not None and not said.text.strip().startswith(_KNOWN_PACKAGES):
+            why = "a class that cannot be read; taken at its name: topics keep theirs"
+            notes.add_not_carried(f"`{said.name}` = {said.text.strip()}", why, said.span)
         return {"naming": {"policy": "identity"}}
     if said is not None and pair.policy not in (DEFAULT_REPLICATION_POLICY, _LEGACY_POLICY):
         notes.add_not_carried(

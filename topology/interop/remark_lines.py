@@ -13,7 +13,8 @@ from topology.finding import FileSpan
 
 # what differs between two remarks of one kind: quoted words, pairs and flows, clusters, variables, numbers
 _SUBJECT = re.compile(
-    r"`[^`]*`|[^\s:`]+->[^\s:`,]+|(?<=cluster )[a-z0-9-]+|\b[a-z0-9-]+-to-[a-z0-9-]+\b|\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b"
+    r"`[^`]*`|[^\s:`]+->[^\s:`,]+|(?<=cluster )[a-z0-9-]+|(?<=variable )[A-Za-z0-9_]+"
+    r"|\b[a-z0-9-]+-to-[a-z0-9-]+\b|\b[A-Z0-9]+(?:_[A-Z0-9]+)+\b"
     r"|\b[0-9]+\b"
 )
 _MAX_NAMED = 12

@@ -23,7 +23,7 @@ class ForeignSetting:
 
 
 # what templates and instructions put where a value belongs: `<host>`, `{HOST}`, `{{ host }}`, `${host}`, `$(HOST)`
-_PLACEHOLDER = re.compile(r"<[^<>]+>|\$?\{+[^{}]*\}+|\$\([^()]*\)")
+_PLACEHOLDER = re.compile(r"<[^<>]++>|(?<!\{)\{++[^{}]*+\}|\$\([^()]*+\)")
 # in place of a secret only those that no password looks like
 _SECRET_PLACEHOLDER = re.compile(r"<[^<>]+>|\$\{[^{}]*\}|\{\{[^{}]*\}\}|\$\([^()]*\)")
 # why a setting is left out that no list here knows; a finding (SYN003) says so, too

@@ -133,7 +133,7 @@ def _pairs(
             if _is_copying(own, layers.top, notes):
                 config = _effective(source, target, layers)
                 found.append(MirrorPair(source, target, config, where, True, tuple(ends), False, lines))
-            elif "enabled" in own:
+            elif "enabled" in own and not parse_java_boolean(own["enabled"], False):
                 off.append(f"{source.name}->{target.name}")
             elif any(not key.startswith("emit.") for key in own):
                 notes.add_problem(

@@ -274,6 +274,27 @@ def test_a_router_is_told_apart_from_what_changes_records() -> None:
     assert "say their names in `naming`" in why
 
 
+def test_words_of_the_properties_file_in_a_connector_are_told_apart_from_unknown_ones() -> None:
+    report = connectors(**{"clusters": "a, b", "a->b.enabled": "true"})
+    assert wrong(report, "SYN003") == []
+    assert all(
+        "own properties file" in why for each in ("clusters", "a->b.enabled") for why in left(report, f"`{each}`")
+    )
+
+
+@pytest.mark.parametrize("regex", ["<topic-regex>", "a/b.*"])
+def test_a_regex_of_replicator_that_no_topic_matches_is_filled_in(regex: str) -> None:
+    config = {
+        "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector",
+        "src.kafka.bootstrap.servers": "k1.a.example.internal:9092",
+        "dest.kafka.bootstrap.servers": "k1.b.example.internal:9092",
+        "topic.regex": regex,
+    }
+    report = imported(json.dumps({"name": "r", "config": config}), "r.json")
+    assert "# fill in: topics" in report.text
+    assert left(report, "topic.regex") == ["no topic can match it"]
+
+
 def test_refresh_that_is_off_is_told_apart_from_refresh_that_is_on() -> None:
     assert left(imported(RUNS + "refresh.topics.enabled = true\n"), "refresh.topics.enabled") == []
     [why] = left(imported(RUNS + "refresh.topics.enabled = false\n"), "refresh.topics.enabled")

@@ -165,7 +165,9 @@ def note_connector_setting(key: str, said: ForeignSetting, notes: ImportNotes) -
         report_consumer_override(said, key, "source", notes)
         return
     why = explain_setting(key, said)
-    if why is None and is_connection_key(key):
+    if key == "clusters" or "->" in key:
+        why = "only MirrorMaker's own properties file has it; a connector does not read it"
+    elif why is None and is_connection_key(key):
         why = "MirrorMaker connects with `source.cluster.…` and `target.cluster.…` only"
     if why is None:
         report_unknown_setting(key, said, notes)

@@ -283,6 +283,9 @@ def _regex(said: ForeignSetting, notes: ImportNotes) -> tuple[Selector | None, S
     if item.selector is None:
         notes.add_not_carried(f"`{said.name}`: {text}", item.why, said.span)
         return None, None
+    if item.selector.automaton().is_empty():
+        notes.add_not_carried(f"`{said.name}`: {text}", "no topic can match it", said.span)
+        return None, None
     if item.selector == Selector("glob", "*"):
         message = f"`{said.name}` takes every topic of the source, also those of other teams and tests"
         notes.add_problem("NAM307", message, said.span, "name what belongs together, as `team-a\\..*`")

@@ -247,6 +247,21 @@ def test_msk_keeps_its_mechanism_as_a_provider() -> None:
     assert "mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: eu-west-1}" in report.text
 
 
+def test_msk_of_a_custom_authentication_of_strimzi_has_the_region_of_its_brokers() -> None:
+    cluster = """    - alias: c
+      bootstrapServers: b-1.x.abc.c1.kafka.eu-west-1.amazonaws.com:9098
+      tls: {}
+      authentication:
+        type: custom
+        sasl: true
+        config:
+          sasl.mechanism: AWS_MSK_IAM
+          sasl.jaas.config: software.amazon.msk.auth.iam.IAMLoginModule required;
+"""
+    report = strimzi("      sourceConnector: {}", cluster)
+    assert "mechanism: OAUTHBEARER, provider: aws_msk_iam, oauth: {region: eu-west-1}" in report.text
+
+
 def test_a_trust_store_that_is_the_key_store_is_said() -> None:
     stores = "".join(
         f"a.ssl.{each}store.location = /x.jks\na.ssl.{each}store.password = ${{env:P}}\n" for each in ("trust", "key")
@@ -334,6 +349,13 @@ def test_the_tuning_of_clients_is_known_without_their_prefix() -> None:
 )
 def test_excludes_that_match_no_topic_are_said(entry: str, told: int) -> None:
     assert len(wrong(imported(RUNS + f"topics.exclude = {entry}\n"), "NAM302")) == told
+
+
+def test_groups_in_quotes_are_said() -> None:
+    groups = 'sync.group.offsets.enabled = true\ngroups = "billing", app\n'
+    assert wrong(imported(RUNS + groups), "NAM302") == [
+        '`groups`: `"billing"` matches groups with these quotes in their names'
+    ]
 
 
 def test_a_class_that_misses_dots_is_said() -> None:

@@ -138,8 +138,7 @@ def _read(
             _note_unread(said, each, notes)
             continue
         found.append(each.selector)
-        if what == "topic" and each.selector.automaton().is_empty():
-            _report_impossible(said, each, notes)
+        _check_matchable(said, each, what, notes)
         if each.excluded is not None:
             ahead.append(each.excluded)
         if not each.trap:
@@ -179,14 +178,18 @@ def _note_unread(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, not
         notes.add_problem("SYN011", f"`{said.name}`: `{entry.text}` is no regex: {entry.why}", said.span, help_)
 
 
-def _report_impossible(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, notes: ImportNotes) -> None:
-    notes.add_problem(
-        "NAM302",
-        f"`{said.name}`: `{entry.text}` matches no topic: a name has letters, digits, `.`, `_` and `-` only",
-        said.span,
-        "take the quotes away" if set(entry.text) & set("\"'") else "correct it, or take it out",
-        severity="warning",
-    )
+def _check_matchable(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, what: str, notes: ImportNotes) -> None:
+    """NAM302 for an entry that no topic matches, and for a group in quotes: Java's properties know no quotes."""
+    quoted = entry.text[:1] in ("'", '"')
+    why = ""
+    if what == "topic" and entry.selector is not None and entry.selector.automaton().is_empty():
+        why = "matches no topic: a name has letters, digits, `.`, `_` and `-` only"
+    elif what == "group" and quoted:
+        why = "matches groups with these quotes in their names"
+    if why:
+        help_ = "take the quotes away" if quoted else "correct it, or take it out"
+        message = f"`{said.name}`: `{entry.text}` {why}"
+        notes.add_problem("NAM302", message, said.span, help_, severity="warning")
 
 
 def _catches_everything(

@@ -1,5 +1,9 @@
 """The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room.
 
+The live partitions of a broker have two threads, the *busy* and the *quiet* ones. The broker goes through all partitions
+of a session for each question and each answer (20 ms and more for 10,000), and so a record of a busy partition would
+wait for thousands of quiet ones.
+
 A thread has a session with its broker (KIP-227), and each of its partitions is either asked for or left out. What an
 answer names, and what other threads tell (`put`, `remove`), is looked at again; a quiet partition costs nothing in a
 round. So a round costs what has happened, however many partitions there are.
@@ -8,6 +12,7 @@ round. So a round costs what has happened, however many partitions there are.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import Counter, deque
@@ -47,8 +52,9 @@ _TICK_S: Final = 0.001
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
-# A live thread's, while partitions may come to it, or have room again: what is new in one would wait out the poll.
-_COMING_S: Final = 0.01
+# A live thread's, while partitions have room again soon: what is new in one would wait out the poll.
+ROOM_SOON_S: Final = 0.01
+_LOOK_FOR_QUIET_S: Final = 1.0
 # A Fetch that brings something is answered at once, however long it may wait. The broker goes through all partitions of
 # the session for each, so one that brings nothing may wait the longer the more there are.
 _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
@@ -57,8 +63,9 @@ _Place = tuple[uuid.UUID, int]  # topic id and partition
 
 
 class Fetcher(BrokerConnectionThread):
-    """`memory`: the bytes that the worker may still hold. may_come: whether another fetcher of the broker has
-    partitions that it may hand over."""
+    """`memory`: the bytes that the worker may still hold. is_busy: whether it has the busy ones of the live partitions;
+    of no meaning for bulk. coming_s: how long a question may wait at most, because another fetcher of the broker may
+    hand over a partition meanwhile."""
 
     def __init__(
         self,
@@ -66,10 +73,11 @@ class Fetcher(BrokerConnectionThread):
         settings: ConnectionSettings,
         address: BrokerAddress,
         memory: Callable[[], int],
-        may_come: Callable[[], bool] = lambda: False,
+        is_busy: bool = False,
+        coming_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        super().__init__("fetch", kind, settings, address)
-        self._memory, self._may_come = memory, may_come
+        super().__init__("fetch-busy" if is_busy else "fetch", kind, settings, address)
+        self._memory, self._is_busy, self._coming_s = memory, is_busy, coming_s
         self._session, self._clock = FetchSession(), SessionClock()
         self._news: deque[tuple[ActiveCopy, bool]] = deque()  # what other threads tell: it is ours (or not any more)
         self._served: dict[int, ActiveCopy] = {}  # ours: asked for, or left out
@@ -81,6 +89,7 @@ class Fetcher(BrokerConnectionThread):
         self._holders: dict[int, ActiveCopy] = {}  # may hold bytes
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
+        self._look_for_quiet_at = 0.0  # monotonic
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
     @property
@@ -115,9 +124,9 @@ class Fetcher(BrokerConnectionThread):
         wait_s = max(_LONG_POLL_S, min(len(self._asked) * _WAIT_A_PARTITION_S, _LONGEST_POLL_S))
         if self._left_out:
             wait_s = min(_LONG_POLL_S, early)
-        if self.kind == "live" and (self._may_come() or any(map(_waits_for_room, self._left_out.values()))):
-            wait_s = min(wait_s, _COMING_S)
-        self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), wait_s)
+        if self.kind == "live" and any(map(_waits_for_room, self._left_out.values())):
+            wait_s = min(wait_s, ROOM_SOON_S)
+        self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), min(wait_s, self._coming_s()))
 
     # -- which partitions are asked for --------------------------------------------------------------------------------
 
@@ -125,6 +134,9 @@ class Fetcher(BrokerConnectionThread):
         """Ask for what can be fetched now, and leave out what cannot. Returns the seconds until a flow that is beyond
         its quota may be asked for again, at most _LONG_POLL_S."""
         again = {**self._left_out, **self._take_news()}
+        if self._is_busy and now >= self._look_for_quiet_at:
+            self._look_for_quiet_at = now + _LOOK_FOR_QUIET_S
+            self._give_up_quiet(now)
         for active in list(self._holders.values()):
             if not active.copy.queue.buffered:
                 del self._holders[id(active)]
@@ -146,7 +158,7 @@ class Fetcher(BrokerConnectionThread):
         changed: dict[int, ActiveCopy] = {}
         while self._news:
             active, is_ours = self._news.popleft()
-            if not is_ours or active.kind != self.kind:
+            if not is_ours or not self._is_ours(active):
                 self._drop(active)
                 changed.pop(id(active), None)
             else:
@@ -157,6 +169,14 @@ class Fetcher(BrokerConnectionThread):
             self._heaviest = heaviest
             changed.update(self._served)
         return changed
+
+    def _is_ours(self, active: ActiveCopy) -> bool:
+        return active.kind == self.kind and (active.kind == "bulk" or active.is_busy == self._is_busy)
+
+    def _give_up_quiet(self, now: float) -> None:
+        for active in list(self._asked.values()):
+            if active.become_quiet(now):
+                self._drop(active)
 
     def _serve(self, active: ActiveCopy) -> None:
         if id(active) not in self._served:
@@ -185,7 +205,7 @@ class Fetcher(BrokerConnectionThread):
 
     def _review(self, active: ActiveCopy, share: int | None = None) -> None:
         """share: bytes that its quota allows; None without one."""
-        if active.kind != self.kind:
+        if not self._is_ours(active):
             self._drop(active)
         elif id(active) not in self._served:
             return
@@ -243,7 +263,7 @@ class Fetcher(BrokerConnectionThread):
             active.leave_session()  # the other fetcher may have it as soon as it is delivered
             _deliver_or_stop(active, answer)
             self._enter_session(active)
-        if active.rate.quota is None or active.kind != self.kind:  # the others are looked at in each round
+        if active.rate.quota is None or not self._is_ours(active):  # the others are looked at in each round
             self._review(active)
 
     def _pass_over(self, named: set[int]) -> None:
@@ -253,11 +273,11 @@ class Fetcher(BrokerConnectionThread):
                 active.leave_session()
                 active.fetched(0)
                 self._enter_session(active)
-                if active.kind != self.kind:
+                if not self._is_ours(active):
                     self._drop(active)
 
     def _enter_session(self, active: ActiveCopy) -> None:
-        if active.kind == self.kind and self._session.is_incremental:
+        if self._is_ours(active) and self._session.is_incremental:
             active.clock = self._clock
 
     def _find_held_back(self, connection: Connection, answers: list[FetchedPartition], arrived: float) -> set[_Place]:

@@ -63,7 +63,8 @@ SEGMENT_S: Final = 3_600.0
 FOLLOWED_A_SECOND: Final = 10_000.0  # partition_status_records.StatusFollower: 1,000 a round, ten rounds a second
 STATUS_S: Final = 2.0  # issue 19: `topology status` of a target
 REQUESTS_TO_INSPECT: Final = 1 / 200 + 1 / 64  # of a partition; log_inspection: DescribeProducers and Fetch of many
-THREADS_A_BROKER: Final = 2  # broker_connection: live and bulk
+THREADS_AT_SOURCE, THREADS_AT_TARGET = 4, 2  # of a broker; broker_threads: fetchers and senders
+SESSIONS_A_BROKER: Final = 3  # of them nearby: quiet, busy, and those that catch up
 STARTED_AGAIN_S: Final = 1.0  # fleet_decisions.FIRST_PAUSE_S
 
 # Known of Kafka.
@@ -235,8 +236,9 @@ def simulate_running(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) 
         "of_mean": round(heaviest * fleet.serving / estate.partitions, 2),
         "mib": round(_WORKER_MIB + heaviest * _MIB_A_PARTITION),
         "idle_cpu_percent": round(cpu * 100, 1),
-        "threads": THREADS_A_BROKER * (_count_brokers(at_source) + _count_brokers(estate.at_target)),
-        "sessions": round(THREADS_A_BROKER * readers),  # at a source's broker
+        "threads": THREADS_AT_SOURCE * _count_brokers(at_source)
+        + THREADS_AT_TARGET * _count_brokers(estate.at_target),
+        "sessions": round(SESSIONS_A_BROKER * readers),  # at a source's broker
         "listing_mb_s": round(readers * at_source * LISTED_BYTES / LISTED_EVERY_S / 1e6, 2),  # of a source
         "reports_s": round(reports),
         "leader_cpu_percent": round(min(reports, FOLLOWED_A_SECOND) * costs.read_us / 1e4, 1),

@@ -40,8 +40,8 @@ class ActiveCopy:
     """A partition that is being copied: its copy, its ledger, its limits, and the terms on which batches are repacked.
 
     kind: the traffic class that is to serve it. is_busy: which of the two live fetchers asks for it while it is live.
-    carrier: the class that still has batches of it in flight. The broker threads set `wake` (there may be something to send) and `room` (its buffer has room again). The sender calls
-    `between` when there is nothing that it may send now.
+    carrier: the class that still has batches of it in flight. The broker threads set `wake` (there may be something to
+    send) and `room` (its buffer has room again). The sender calls `between` when there is nothing that it may send now.
     """
 
     copy: Copy

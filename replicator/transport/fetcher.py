@@ -1,8 +1,8 @@
 """The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room.
 
-The live partitions of a broker have two threads, the *busy* and the *quiet* ones. The broker goes through all partitions
-of a session for each question and each answer (20 ms and more for 10,000), and so a record of a busy partition would
-wait for thousands of quiet ones.
+The live partitions of a broker have two threads, for the *busy* and the *quiet* ones. The broker goes through all
+partitions of a session for each question and each answer (20 ms and more for 10,000): a record of a busy partition
+would wait for thousands of quiet ones.
 
 A thread has a session with its broker (KIP-227), and each of its partitions is either asked for or left out. What an
 answer names, and what other threads tell (`put`, `remove`), is looked at again; a quiet partition costs nothing in a

@@ -64,6 +64,7 @@ class ActiveCopy:
     transforms: Callable[[], None] | None = None  # tells whoever transforms its records that some wait; None: nobody
     hindrance: str = ""  # why records that wait are not transformed
     clock: SessionClock | None = None  # of the session in which it is quiet
+    asked_since: float = 0.0  # since when the fetcher that serves it asks for it, monotonic
     _calm: int = 0
     _had_records_at: float = 0.0  # monotonic
 

@@ -17,15 +17,17 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.connection import Connection
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
+from replicator.batch.overlapping_answer import cut_answer
 from replicator.batch.untransformed_selection import select_untransformed
 from replicator.copy.transactions.transformed_copy import TransformedCopy
 from replicator.errors import BadBatch
@@ -34,6 +36,7 @@ from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy, SessionClock
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.confirmation import confirm_sources, needs_confirmation
+from replicator.transport.fetch_turns import FetchTurns
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
 
 log = logging.getLogger("watershed.links")
@@ -90,6 +93,7 @@ class Fetcher(BrokerConnectionThread):
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
         self._look_for_quiet_at = 0.0  # monotonic
+        self._turns: FetchTurns | None = None  # of busy partitions, while the broker is far away
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
     @property
@@ -117,16 +121,25 @@ class Fetcher(BrokerConnectionThread):
         early = self._review_changed(now)
         memory = self._memory() + RESERVED_BYTES[self.kind]
         pause = max(self._not_before - now, early if not self._asked else 0.0, 0.0)
-        if not self._asked or memory <= 0 or pause > 0:
+        can_ask = bool(self._asked) and memory > 0 and pause <= 0
+        if not can_ask and (self._turns is None or not self._turns.is_waiting):
             self._sleep(min(pause, LONGEST_SLEEP_S) if pause else LONGEST_SLEEP_S)
             return
         self._asleep = False
+        max_bytes = min(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), self._fits)
+        if self._turns is None:
+            self._fetch(max_bytes, self._find_wait(early))
+        else:
+            self._take_turns(self._turns, can_ask, max_bytes, self._find_wait(early))
+
+    def _find_wait(self, early: float) -> float:
+        """For how many seconds a question may wait for news."""
         wait_s = max(_LONG_POLL_S, min(len(self._asked) * _WAIT_A_PARTITION_S, _LONGEST_POLL_S))
         if self._left_out:
             wait_s = min(_LONG_POLL_S, early)
         if self.kind == "live" and any(map(_waits_for_room, self._left_out.values())):
             wait_s = min(wait_s, ROOM_SOON_S)
-        self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), min(wait_s, self._coming_s()))
+        return min(wait_s, self._coming_s())
 
     # -- which partitions are asked for --------------------------------------------------------------------------------
 
@@ -201,7 +214,7 @@ class Fetcher(BrokerConnectionThread):
         place = active.copy.source_id, active.copy.key.partition
         if self._asked.get(place) is active:  # not another copy of the same partition
             del self._asked[place]
-            self._session.leave_out(place)
+            (self._turns or self._session).leave_out(place)
 
     def _review(self, active: ActiveCopy, share: int | None = None) -> None:
         """share: bytes that its quota allows; None without one."""
@@ -225,8 +238,9 @@ class Fetcher(BrokerConnectionThread):
             if before is not None:  # a copy that has ended; its removal is on its way
                 self._leave_session(before)
             self._asked[place] = active
+            active.asked_since = time.monotonic()
         position, epoch = copy.source.position, copy.source.leader_epoch
-        self._session.ask(FetchPartition(*place, position, epoch, min(share, most)))
+        (self._turns or self._session).ask(FetchPartition(*place, position, epoch, min(share, most)))
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -234,17 +248,9 @@ class Fetcher(BrokerConnectionThread):
         self._check_connection()
         connection = self._connected()
         sent = time.monotonic()
-        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=min(max_bytes, self._fits))
-        if answers:
-            self._note_answer(time.monotonic() - sent)
-        leaves_out = self._session.is_incremental and connection.throttle_ms == 0
-        if not answers and not leaves_out:
-            self._no_room = time.monotonic()
-            self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
-        elif time.monotonic() - self._no_room > _CAREFUL_S:
-            self._fits = _ANSWER_BYTES[self.kind]
+        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes)
+        self._note_fits(answers, sent, leaves_out := self._session.is_incremental and connection.throttle_ms == 0)
         arrived = time.monotonic()
-        self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         if leaves_out:
             self._clock.at = arrived
         held_back = self._find_held_back(connection, answers, arrived)
@@ -256,6 +262,45 @@ class Fetcher(BrokerConnectionThread):
         if leaves_out and self.kind == "bulk":
             self._pass_over({id(active) for active, _ in named})
         self._apply_throttle(connection.throttle_ms)
+        if self._is_busy and self.is_far and self._session.is_incremental:
+            settings, address = self.settings, self.address
+            self._turns = FetchTurns(self._session, lambda: open_connection(settings, address))
+
+    def _note_fits(self, answers: list[FetchedPartition], sent: float, leaves_out: bool) -> None:
+        """What the broker's quota for us lets into an answer, as the last one shows. leaves_out: whether partitions
+        that are not in it have nothing new."""
+        if answers:
+            self._note_answer(time.monotonic() - sent)
+        if not answers and not leaves_out:
+            self._no_room = time.monotonic()
+            self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
+        elif time.monotonic() - self._no_room > _CAREFUL_S:
+            self._fits = _ANSWER_BYTES[self.kind]
+        self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
+
+    def _take_turns(self, turns: FetchTurns, can_ask: bool, max_bytes: int, wait_s: float) -> None:
+        """Take answers as they come, while further questions are under way."""
+        if can_ask:
+            turns.send_due(time.monotonic(), self._round_trip_s, wait_s, max_bytes)
+        for turn in turns.receive_ready(LONGEST_SLEEP_S):
+            arrived = time.monotonic()
+            leaves_out = turn.is_incremental and turn.throttle_ms == 0
+            self._note_fits(turn.partitions, turn.sent, leaves_out)
+            if leaves_out:
+                self._clock.at = arrived
+            for answer in turn.partitions:
+                active = self._asked.get((answer.topic_id, answer.partition))
+                # Else it was handed over meanwhile, or the question was of another copy, at another position.
+                if active is not None and self._is_ours(active) and turn.sent >= active.asked_since:
+                    active.copy.source.asked_at, active.copy.source.received_at = turn.sent, arrived
+                    self._take(active, _cut_overlap(active, answer))
+            self._apply_throttle(turn.throttle_ms)
+
+    def _disconnect(self) -> None:
+        super()._disconnect()
+        if self._turns is not None:
+            self._turns.close()
+            self._turns = None
 
     def _take(self, active: ActiveCopy, answer: FetchedPartition) -> None:
         if active.copy.trouble is None:  # else what is fetched would be dropped
@@ -376,6 +421,21 @@ def _hold(
     tell()
     active.wake()  # the position of a part without records is told as well
     active.fetched(len(records))
+
+
+def _cut_overlap(active: ActiveCopy, answer: FetchedPartition) -> FetchedPartition:
+    """What of the answer no other one has brought. Its ends of the log may be older than those that we know."""
+    source = active.copy.source
+    if answer.error or answer.diverging_epoch is not None:
+        return answer
+    try:
+        part = cut_answer(answer.records, answer.aborted, source.position, source.last_batch)
+    except BadBatch:
+        return answer  # whoever delivers it says what is wrong with it
+    if part.records is answer.records:
+        return answer
+    last_stable = max(answer.last_stable, source.end)
+    return replace(answer, records=part.records, aborted=part.aborted, last_stable=last_stable)
 
 
 def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:

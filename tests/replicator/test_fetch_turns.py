@@ -33,7 +33,7 @@ class FarWire:
         self.answer: list[FetchedPartition] | None = None  # on its way back
 
     def send_session_fetch(self, session: FetchSession, **_terms: int) -> None:
-        assert self.question is None and self.answer is None
+        assert (self.question, self.answer) == (None, None)
         session.build_question()
         session.take_answer(7)
         self.question = session.list_wanted()

@@ -211,12 +211,17 @@ def test_status_plan_proof_and_backfill_tell_of_it() -> None:
         "desired": "running",
         "paused": [asdict(each) for each in record.pauses],
         "moved": [asdict(each) for each in record.moves],
-        "partitions": [{"topic": "orders", "partition": n, "worker": f"v-{n}"} for n in (3, 4)],
+        "partitions": [
+            {"topic": "orders", "partition": n, "worker": f"v-{n}", "state": state}
+            for n, state in ((3, "paused"), (4, "running"))
+        ],
     }
     moved = "orders-4 moved to worker w-1 by bob since 2025-06-15 15:06:40 UTC"
     assert describe_flow_record(row) == [SAID, f"{moved}; served by v-4, until worker w-1 is there"]
-    row["partitions"][1]["worker"] = "w-1"  # type: ignore[index]
-    assert describe_flow_record(row) == [SAID, moved]
+    row["partitions"][1] |= {"worker": "w-1", "state": "paused"}  # type: ignore[index]
+    [first, more, last] = describe_flow_record(row)
+    assert (first, last) == (SAID, moved)
+    assert more.startswith("1 more partitions stand still (orders-4): their workers are of a version")
 
     known = InventoryFlow(PLAN.topology, PLAN.hash, "running", describe_partition_orders(record))
     there = InventoryCluster(FLOW.target, "id", NOW, flows={str(FLOW.id): known})

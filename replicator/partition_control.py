@@ -14,7 +14,6 @@ from clusters.worker_heartbeats import WorkerHeartbeat
 from replicator.flow_state_order import write_ordered_flow
 
 PartitionOrderKind = Literal["pause", "resume", "move", "release"]
-PARTITION_ORDERS: Final[tuple[PartitionOrderKind, ...]] = ("pause", "resume", "move", "release")
 MAX_ORDERS: Final = 1_000  # that a flow's record holds: it is read whole by everybody, at every change
 MAX_REASON_CHARS: Final = 500
 

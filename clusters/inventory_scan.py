@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from clusters.capabilities import BrokerAnswers, combine_answers, read_topic_ids
 from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.flow_records import read_flows
+from clusters.flow_records import describe_partition_orders, read_flows
 from clusters.group_listing import GroupListing
 from clusters.inventory_requests import ScannedConfigs, ScannedTopic, ScanRequests
 from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
@@ -140,7 +140,7 @@ class _Scan:
             acls=acls,
             quotas=quotas,
             flows={
-                flow_id: InventoryFlow(order.topology, order.plan_hash, order.state)
+                flow_id: InventoryFlow(order.topology, order.plan_hash, order.state, describe_partition_orders(order))
                 for flow_id, order in (orders or {}).items()
             },
             capabilities=capabilities,

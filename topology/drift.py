@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from topology.inventory import Inventory, InventoryCluster, InventoryFlow, InventoryTopic
 from topology.plan import Plan, PlanFlow
 from topology.shell_command import render_shell_command
 from topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
@@ -166,6 +166,14 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
+def _partition_orders(flow_id: str, order: InventoryFlow, alias: str) -> Iterator[FieldDrift]:
+    """What a person ordered beside the file stays: `apply` takes nothing of it back."""
+    take_back = render_shell_command("topology", "flow", "resume", flow_id, "FILE", "--topic", "TOPIC")
+    why = f"a person ordered it, and `apply` keeps it; `{take_back}` ends a pause, `topology flow move … --back` a move"
+    for told in order.orders:
+        yield FieldDrift(alias, "flow", flow_id, "partitions", told, None, "unknown", False, why)
+
+
 def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Iterator[FieldDrift]:
     alias = target.alias
     for flow in flows:
@@ -179,6 +187,8 @@ def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Itera
             )
         elif order.plan_hash != plan.hash:
             yield FieldDrift(alias, "flow", flow.id, "plan", order.plan_hash, plan.hash)
+        if order is not None and order.topology == plan.topology:
+            yield from _partition_orders(flow.id, order, alias)
     planned = {flow.id for flow in flows}
     for flow_id, order in sorted(target.flows.items()):
         if order.topology == plan.topology and flow_id not in planned and order.state != "stopped":

@@ -84,11 +84,13 @@ class InventoryAcl:
 @dataclass(frozen=True, slots=True)
 class InventoryFlow:
     """What is ordered for one flow into a cluster: by which topology, from the plan with which hash, and whether it
-    shall run (`running`, `paused` or `stopped`)."""
+    shall run (`running`, `paused` or `stopped`). orders: what persons ordered about single partitions (they are paused,
+    or moved to a worker), as texts."""
 
     topology: str
     plan_hash: str
     state: str = "running"
+    orders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ _SETTINGS: Final = {
     "spark.executor.memory": "1g",
     "spark.executor.cores": "1",
     "spark.sql.adaptive.enabled": "false",  # nothing is shuffled
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",  # a batch of records ends with it
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of records that SQL reads whole
     "spark.log.level": "OFF",  # what a failed expression says names values of records
     "spark.rpc.message.maxSize": "512",  # MiB; a micro-batch travels with its tasks
 }

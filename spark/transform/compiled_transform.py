@@ -21,6 +21,7 @@ from spark.transform.record_rows import (
     TRANSFORMED_COLUMNS,
     ChangeOrder,
     RowNeeds,
+    open_assigned,
     open_parts,
     pack_rows,
 )
@@ -51,9 +52,19 @@ class CompiledTransform:
 
     def apply(self, parts: DataFrame) -> DataFrame:
         """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
-        plans = plan_fields(self.transform)
-        needs, order = RowNeeds.of(self.transform, plans), ChangeOrder.of(self.transform, plans)
-        records = parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform))
+        needs = RowNeeds.of(self.transform, plan_fields(self.transform))
+        return self._change(parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform)))
+
+    def apply_to_assigned(self, session: SparkSession, path: str, tasks: int) -> DataFrame:
+        """The same of the parts that memory at `path` assigns to so many tasks at the time when they run
+        (`SharedMemory.assign`). So a plan serves one job after the other."""
+        needs = RowNeeds.of(self.transform, plan_fields(self.transform))
+        numbers = session.range(0, tasks, 1, tasks)
+        opened = numbers.mapInArrow(partial(open_assigned, needs, path), build_record_columns(self.transform))
+        return self._change(opened)
+
+    def _change(self, records: DataFrame) -> DataFrame:
+        order = ChangeOrder.of(self.transform, plan_fields(self.transform))
         changed = change_records(records, self.transform)
         return changed.mapInArrow(partial(pack_rows, order), TRANSFORMED_COLUMNS)
 

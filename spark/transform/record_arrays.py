@@ -127,9 +127,9 @@ class RecordArrays:
         columns = (column.select(rows) for column in (self.key, self.value, self.headers))
         return RecordArrays(self.codec[rows], self.offset[rows], self.timestamp[rows], *columns)
 
-    def replace(self, value: BinaryColumn, headers: BinaryColumn) -> RecordArrays:
-        """The same records with other values and headers."""
-        return RecordArrays(self.codec, self.offset, self.timestamp, self.key, value, headers)
+    def replace(self, key: BinaryColumn, value: BinaryColumn, headers: BinaryColumn) -> RecordArrays:
+        """The same records with other keys, values and headers."""
+        return RecordArrays(self.codec, self.offset, self.timestamp, key, value, headers)
 
 
 def open_batches(batches: Sequence[RawBatch]) -> RecordArrays:

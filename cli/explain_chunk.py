@@ -22,6 +22,7 @@ from spark.errors import WrongUse
 from spark.evidence.chunk_names import find_chunk_by_name
 from spark.evidence.difference_explanation import ChunkExplanation, OriginReader, SideReader, explain_differences
 from spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
+from spark.failure_text import raise_as_spark_error
 from spark.judging.flow_observation import read_flow_facts
 from spark.judging.record_ownership import (
     is_target_shared,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _QUIET: Final = {"spark.log.level": "OFF"}  # what it says of an expression that fails names values of records
+_REMEDY: Final = "It needs the flow's secrets, as the proof did"
 _PROOFS = Path(".watershed") / "proofs"
 
 
@@ -123,7 +125,10 @@ def _explained(
     here, there = (_reader(address) for address in addresses)
     if flow.transform is None or foreign:
         return explain_differences(chunk, diffs, here, there)
-    with borrow_spark_session(f"watershed-explain-{plan.topology}", _QUIET) as session:
+    with (
+        borrow_spark_session(f"watershed-explain-{plan.topology}", _QUIET) as session,
+        raise_as_spark_error("what was expected could not be worked out", _REMEDY),
+    ):
         expected = _expected_reader(session, plan, flow, addresses[0])
         return explain_differences(chunk, diffs, expected, there, origin=_origin_reader(flow, addresses))
 

@@ -92,7 +92,7 @@ def _one(number: int, each: ExplainedDifference, found: ChunkExplanation, *, rev
     for side in (0, 1):
         name, record = names[side], each.records[side]
         if each.offsets[side] is None:
-            why = ", `where` leaves it out" if each.origin is not None and side == 0 else ""
+            why = ", `where` leaves it out" if each.is_left_out and side == 0 else ""
             lines.append(f"  {name}  no such record{why}")
         elif record is None:
             lines.append(f"  {name}  {each.offsets[side]}  {each.then[side]}")

@@ -93,7 +93,8 @@ class _SideNow:
 class ExplainedDifference:
     """One difference. records: of both sides as they are compared, of a flow that changes records what should stand at
     the target; near: those around them, by side; then: how each stands to what the proof saw. origin: of a flow that
-    changes records the source's record as it is, also where it should not travel; None: there is none, or unknown."""
+    changes records the source's record as it is, also where it should not travel; None: there is none, or unknown.
+    is_left_out: it should not travel."""
 
     kind: str
     components: tuple[str, ...]
@@ -102,6 +103,7 @@ class ExplainedDifference:
     then: tuple[_Then | None, _Then | None]
     near: tuple[tuple[WholeRecord, ...], tuple[WholeRecord, ...]]
     origin: WholeRecord | None = None
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,12 @@ def explain_differences(
         seen.look([*own, *(at for some in near for at in some[side])])
     before = [None] * len(first) if origin is None else origin.read(first, sides[0].span)
     explained = tuple(
-        replace(_explained(row, some, sides), origin=each) for row, some, each in zip(first, near, before, strict=True)
+        replace(
+            _explained(row, some, sides),
+            origin=each,
+            is_left_out=each is not None and sides[0].at(each.offset) is None,
+        )
+        for row, some, each in zip(first, near, before, strict=True)
     )
     expired = (sides[0].expired, sides[1].expired)
     return ChunkExplanation(explained, len(rows), anew, expired, equal_now, origin is not None)

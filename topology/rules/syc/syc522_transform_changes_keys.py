@@ -31,13 +31,13 @@ def check(context: RuleContext) -> Iterator[Problem]:
             f"flow {flow.id} changes keys, and each record keeps its partition: no order is promised among records "
             "whose new keys are equal",
             build_labels(
-                (flow.settings.where("transform", key, *([name] if key == "set" else [])), "keys change here"),
                 (flow.settings.where("partitions", "mapping"), "said to be meant"),
+                (flow.settings.where("transform", key, *([name] if key == "set" else [])), "keys change here"),
             ),
-            path=f"{flow.path}.transform.{places[0]}",
+            path=f"{flow.path}.partitions.mapping",
             ids=(flow.id,),
             help="make sure that readers of the target need no order by key and no one partition a key, and that "
-            "nobody else writes such keys there; an ignore of SYC522 with that reason ends this warning",
+            "nobody else writes such keys there; `# lint: ignore[SYC522] REASON` on this line ends the warning",
         )
 
 

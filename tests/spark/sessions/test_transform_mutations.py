@@ -82,9 +82,18 @@ def leave_as_it_is(right: Records, _source: Records, _older: Older) -> Records:
 
 
 def mask_three_wrongly(right: Records, source: Records, _older: Older) -> Records:
-    """They travel as they are."""
+    """Their values travel as they are."""
+    plain = {record.offset: decode_fields(record.rest)[1] or b"" for record in source}
+    return [
+        change_value(record, lambda _, offset=record.offset: plain[offset]) if at in (3, 9, 20) else record
+        for at, record in enumerate(right)
+    ]
+
+
+def leave_a_record_as_it_was(right: Records, source: Records, _older: Older) -> Records:
+    """With its key and its value it is another record, in the place of one that is missing."""
     plain = {record.offset: record for record in source}
-    return [plain[record.offset] if at in (3, 9, 20) else record for at, record in enumerate(right)]
+    return [plain[record.offset] if at == 3 else record for at, record in enumerate(right)]
 
 
 def keep_two_that_should_be_dropped(right: Records, source: Records, _older: Older) -> Records:
@@ -143,6 +152,7 @@ MUTATIONS: tuple[tuple[Mutation, dict[str, int]], ...] = (
     (change_a_character, {"altered": 1}),
     (leave_two_keys_as_they_were, {"altered": 2}),
     (give_a_pair_each_others_keys, {"altered": 2}),
+    (leave_a_record_as_it_was, {"missing": 1, "foreign": 1}),
 )
 
 
@@ -241,8 +251,9 @@ def test_a_proof_names_each_mistake_of_a_transformation(
     masked = MUTATIONS.index((mask_three_wrongly, {"altered": 3}))
     for each in explain(masked):
         number = each["origin"]["key"].strip('"')
-        assert (each["kind"], each["components"]) == ("altered", ["key", "value"])
+        assert (each["kind"], each["components"]) == ("altered", ["value"])
         assert each["origin"]["value"] == each["target"]["record"]["value"] == f'"keep {masked} {number}"'
+        assert each["expected"]["record"]["key"] == each["target"]["record"]["key"]
         assert each["expected"]["record"]["value"] == f'"{hash_text("sha256", f"keep {masked} {number}")}"'
         assert each["expected"]["record"]["key"] == f'"{hash_text("md5", number)}"'
         assert (each["expected"]["then"], each["target"]["then"]) == ("as it was", "as it was")

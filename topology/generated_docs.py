@@ -149,12 +149,13 @@ def _rows(record: RecordShape, above: str) -> Iterator[tuple[str, str, str, str]
 
 def _not_done(path: str, key: ShapeKey) -> str:
     """Names the values that are not done, where others of the key are."""
-    asked = next((row.asked for row in UNSUPPORTED_SETTINGS if row.path == path), None)
-    if asked is None:
+    row = next((row for row in UNSUPPORTED_SETTINGS if row.path == path), None)
+    if row is None:
         return ""
     words = key.shape.json.get("enum", ()) if isinstance(key.shape, ScalarShape) else ()
-    named = "".join(f"`{word}`, " for word in words if asked(word))
-    return f" *({named.removesuffix(', ')}{': ' if named else ''}not done by this version)*"
+    named = "".join(f"`{word}`, " for word in words if row.asked(word))
+    where = f" {row.unless}" if row.unless else ""
+    return f" *({named.removesuffix(', ')}{': ' if named else ''}not done by this version{where})*"
 
 
 def _units() -> str:

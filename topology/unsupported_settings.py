@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topology.model import Topology
+from topology.model import Flow, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,14 @@ class UnsupportedSetting:
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedRow:
-    """path of the setting; whether a value of it asks for something that is not done; what happens instead."""
+    """path of the setting; whether a value of it asks for something that is not done; what happens instead; which flows
+    it is done for, if any, and what the reference says of them."""
 
     path: str
     asked: Callable[[Any], bool]
     instead: str
+    is_done: Callable[[Flow], bool] = lambda flow: False
+    unless: str = ""
 
 
 UNSUPPORTED_SETTINGS = (
@@ -38,7 +41,13 @@ UNSUPPORTED_SETTINGS = (
     UnsupportedRow(
         "delivery.isolation", lambda value: value == "read_uncommitted", "records of aborted transactions stay out"
     ),
-    UnsupportedRow("partitions.mapping", lambda value: value == "key", "records keep their partition"),
+    UnsupportedRow(
+        "partitions.mapping",
+        lambda value: value == "key",
+        "records keep their partition, and no `transform` of the flow changes a key",
+        lambda flow: flow.plan.transform is not None and bool(flow.plan.transform.key_changes),
+        "where no `transform` changes keys",
+    ),
     UnsupportedRow("slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
 )
 UNSUPPORTED_PATHS = frozenset(row.path for row in UNSUPPORTED_SETTINGS)
@@ -49,7 +58,7 @@ def find_unsupported_settings(topology: Topology) -> Iterator[UnsupportedSetting
     for flow in topology.flows:
         for row in UNSUPPORTED_SETTINGS:
             value = flow.settings.get(*row.path.split("."))
-            if value is not None and row.asked(value):
+            if value is not None and row.asked(value) and not row.is_done(flow):
                 shown = str(value).lower() if isinstance(value, bool) else str(value)
                 yield UnsupportedSetting(flow.id, row.path, shown, row.instead)
 

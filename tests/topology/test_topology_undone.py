@@ -38,6 +38,12 @@ def test_each_is_told(more: str, path: str) -> None:
     assert told(more) == [path]
 
 
+def test_keys_that_a_transform_changes_are_done() -> None:
+    keys = ', partitions: {mapping: key}, transform: {set: {key: "md5(key)"}}'
+    assert told(keys) == []
+    assert told(keys.replace("set: {key", "set: {value")) == ["partitions.mapping"]
+
+
 def test_what_means_the_same_as_saying_nothing_is_not_told() -> None:
     assert told(", sync: {groups: {mode: never}}, offsets: mapped") == []
 

@@ -395,9 +395,11 @@ _TRANSFORM = ConvertedShape(
                 "all records travel",
             ),
             "set": ShapeKey(
-                MapShape(TEXT_SHAPE), "`value`, `value.FIELD` or `headers.NAME` → an expression in Spark SQL."
+                MapShape(TEXT_SHAPE),
+                "`value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME` → an expression in Spark SQL. Keys need "
+                "`partitions: {mapping: key}`.",
             ),
-            "drop": ShapeKey(TEXT_LIST_SHAPE, "`value.FIELD` or `headers.NAME` that do not travel."),
+            "drop": ShapeKey(TEXT_LIST_SHAPE, "`value.FIELD`, `key.FIELD` or `headers.NAME` that do not travel."),
             "secrets": ShapeKey(
                 MapShape(SECRET_REF_SHAPE),
                 "Name → where the secret stands; an expression says `secret('NAME')`, inside a hash.",
@@ -428,7 +430,10 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
                     build_enum_shape("grow", "fixed"), "Whether target topics grow with the source's.", "`grow`"
                 ),
                 "mapping": ShapeKey(
-                    build_enum_shape("preserve", "key"), "`preserve` keeps each record in its partition.", "`preserve`"
+                    build_enum_shape("preserve", "key"),
+                    "`preserve`: the records of one key stand in one partition, as at the source. `key`: this is not "
+                    "promised, so `transform` may change keys. A record keeps its partition either way.",
+                    "`preserve`",
                 ),
             }
         ),

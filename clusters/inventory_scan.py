@@ -124,6 +124,7 @@ class _Scan:
                 rate_bytes=_rate(first, last, partitions),
                 records_end=sum(ends.get(each, 0) for each in partitions),
                 last_append_ms=max((newest[each] for each in partitions if each in newest), default=None),
+                replica_racks=self._list_replica_racks(topic),
             )
         self._note_tiered(topics)
         orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS_TOPIC in topics else None
@@ -146,6 +147,12 @@ class _Scan:
             capabilities=capabilities,
             not_seen=tuple(self.not_seen),
         )
+
+    def _list_replica_racks(self, topic: ScannedTopic) -> tuple[tuple[str, ...], ...] | None:
+        racks = {broker.id: broker.rack or "" for broker in self.ports}
+        if not any(racks.values()):
+            return None
+        return tuple(sorted({tuple(sorted(racks.get(node, "") for node in each)) for each in topic.replicas}))
 
     def _capabilities(self) -> ClusterCapabilities | None:
         """What all brokers that answer can be asked; None where none was asked over a connection of ours."""

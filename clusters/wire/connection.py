@@ -228,9 +228,10 @@ class Connection(AlignmentRequests):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        rack: str = "",
     ) -> list[FetchedPartition]:
         """Send one Fetch and wait for its answer. asked: partitions, or a session with what is wanted in it; a broker
-        before topic ids (Kafka 3.1) is asked for all of that each time.
+        before topic ids (Kafka 3.1) is asked for all of that each time. rack: as for `send_fetch`.
 
         Raises ProtocolError while another request is unanswered.
         """
@@ -239,12 +240,17 @@ class Connection(AlignmentRequests):
         if not isinstance(asked, FetchSession) or self._pick(Api.FETCH) < FETCH_BY_ID:
             partitions = asked.list_wanted() if isinstance(asked, FetchSession) else asked
             self.send_fetch(
-                partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+                partitions,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation=isolation,
+                rack=rack,
             )
             return self.receive_fetch()
         terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
         for _ in range(_SESSION_TRIES):
-            self._send_fetch(asked.build_question(), _BY_ID, terms)
+            self._send_fetch(asked.build_question(), _BY_ID, terms, rack)
             answer = self._receive_fetch(None)[0]
             if answer.error not in SESSION_LOST_CODES:
                 break

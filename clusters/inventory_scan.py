@@ -96,6 +96,8 @@ class _Scan:
         self.cluster_id, self.ports = self.survey.brokers()
         if settings.cluster_id not in (None, self.cluster_id):
             raise build_wrong_cluster_error(settings, self.cluster_id)
+        self.racks = {broker.id: broker.rack or "" for broker in self.ports}
+        self.replica_racks: dict[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]] = {}
         self.inquiries = self._inquiries(stack)
 
     def whole(self, sample_s: float) -> InventoryCluster:
@@ -149,10 +151,12 @@ class _Scan:
         )
 
     def _list_replica_racks(self, topic: ScannedTopic) -> tuple[tuple[str, ...], ...] | None:
-        racks = {broker.id: broker.rack or "" for broker in self.ports}
+        """See `InventoryTopic`. Topics whose replicas stand in the same racks share the answer: there are many."""
+        racks = self.racks
         if not any(racks.values()):
             return None
-        return tuple(sorted({tuple(sorted(racks.get(node, "") for node in each)) for each in topic.replicas}))
+        found = tuple(sorted({tuple(sorted(racks.get(node, "") for node in each)) for each in topic.replicas}))
+        return self.replica_racks.setdefault(found, found)
 
     def _capabilities(self) -> ClusterCapabilities | None:
         """What all brokers that answer can be asked; None where none was asked over a connection of ours."""

@@ -91,7 +91,8 @@ class Scene:
         self.turned: list[BrokerAddress] = []
         self.active.turn = self.turned.append
         self.wire = Racked(self.cluster)
-        monkeypatch.setattr("replicator.transport.broker_connection.open_connection", lambda *_: self.wire)
+        for module in ("broker_connection", "fetcher"):
+            monkeypatch.setattr(f"replicator.transport.{module}.open_connection", lambda *_: self.wire)
         settings = replace(self.cluster.settings, rack=rack or None)
         self.fetcher = Fetcher(self.active.kind, settings, NOWHERE, lambda: 1 << 20)
         self.fetcher.put(self.active)

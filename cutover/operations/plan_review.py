@@ -36,7 +36,12 @@ from topology.plan import Plan, PlanFlow
 from topology.repeat_obstacles import decide_flow_guarantee
 from topology.reports.text import render_frames
 from topology.rounded_amounts import render_counted_noun, render_first_names
-from topology.unsupported_settings import UnsupportedSetting, find_unsupported_settings, read_unsupported_settings
+from topology.unsupported_settings import (
+    UnsupportedSetting,
+    describe_unsupported_settings,
+    find_unsupported_settings,
+    list_unsupported_promises,
+)
 
 _OWN_TOPICS = (
     control_topics.FLOWS_TOPIC,
@@ -136,7 +141,7 @@ def list_missing_apply_rights(plan: Plan, connect: SettingsLookup) -> list[str]:
 def list_apply_notes(plan: Plan, path: Path, connect: SettingsLookup) -> list[str]:
     """What `topology apply` notes beside its changes: settings that nothing executes, applications that have moved.
     Raises ClusterError, CutoverError."""
-    return [*(str(each) for each in read_unsupported_settings(path)), *describe_moved_applications(plan, connect)]
+    return [*list_unsupported_promises(path), *describe_moved_applications(plan, connect)]
 
 
 def describe_left_alone(left: Sequence[FieldDrift]) -> str:
@@ -193,7 +198,7 @@ def _document(review: PlanReview) -> dict[str, Any]:
         ],
         "offsets": [each.to_json() for each in review.offsets],
         "compression": [each.to_json() for each in review.compression],
-        "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in review.missing],
+        "not_executed": [asdict(each) for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
 
@@ -229,7 +234,7 @@ def _lines(review: PlanReview) -> Iterator[str]:
         if not mine:
             yield "  no difference"
         yield ""
-    yield from (f"! {each}" for each in review.missing)
+    yield from (f"! {line}" for line in describe_unsupported_settings(review.missing))
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         yield from _describe_flow(flow, review.spark_plans.get(flow.id))

@@ -263,7 +263,8 @@ class PartitionTask:
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
     def _describe_copy(self) -> tuple[str, ...]:
-        return () if self.active is None else (str(self.active.counted), self.active.hindrance)
+        active = self.active
+        return () if active is None else (str(active.counted), active.hindrance, str(active.replica))
 
     def _remedy(self) -> str | None:
         if self.held is not None:

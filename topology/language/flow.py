@@ -226,7 +226,22 @@ _WORKERS = RecordShape(
         "count": ShapeKey(
             build_integer_shape(1, MOST_WORKERS), "How many workers the fleet should have for this flow.", "1"
         ),
-        "near": ShapeKey(build_enum_shape("source", "target"), "On which side they run.", "`target`"),
+        "near": ShapeKey(
+            ScalarOrShape(
+                build_enum_shape("source", "target"),
+                RecordShape(
+                    {"rack": ShapeKey(LINE_SHAPE, "A rack of the source, as its brokers call it (`broker.rack`).")},
+                    required=("rack",),
+                    expected="`source`, `target`, or a mapping",
+                    usual="{rack: eu-1a}",
+                ),
+                expected="`source`, `target`, or a mapping",
+            ),
+            "Where they run: at the target; at the source, in the rack `clusters.<source>.rack`; or in a rack of the "
+            "source. With a rack they read from a replica there, where the brokers have a rack-aware "
+            "`replica.selector.class` (see copying.md).",
+            "`target`",
+        ),
         "quota": ShapeKey(RATE_SHAPE, "The most bytes a second that the flow copies.", "no bound"),
         "weight": ShapeKey(build_integer_shape(1, 1_000), "Its share where flows compete for one worker.", "1"),
         "discovery": ShapeKey(DURATION_SHAPE, "How often new topics and partitions are looked for.", "`10s`"),

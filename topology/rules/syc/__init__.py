@@ -26,6 +26,8 @@ from topology.rules.syc import (
     syc520_transform_with_schema_ids,
     syc521_transform_without_registry,
     syc522_transform_changes_keys,
+    syc526_stretch_promises,
+    syc527_rack_serves_nobody,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -51,4 +53,6 @@ SYC_RULES: tuple[Rule, ...] = (
     syc520_transform_with_schema_ids.RULE,
     syc521_transform_without_registry.RULE,
     syc522_transform_changes_keys.RULE,
+    syc526_stretch_promises.RULE,
+    syc527_rack_serves_nobody.RULE,
 )

@@ -19,6 +19,7 @@ from topology.rules.syn import (
     syn014_yaml_feature,
     syn015_wrong_expression,
     syn016_unfilled_placeholder,
+    syn019_contradictory_layout,
 )
 
 SYN_RULES: tuple[Rule, ...] = (
@@ -37,4 +38,5 @@ SYN_RULES: tuple[Rule, ...] = (
     syn014_yaml_feature.RULE,
     syn015_wrong_expression.RULE,
     syn016_unfilled_placeholder.RULE,
+    syn019_contradictory_layout.RULE,
 )

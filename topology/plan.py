@@ -21,6 +21,7 @@ from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.record_transform import RecordTransform
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
+from topology.stretch_layout import StretchLayout
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
@@ -154,7 +155,8 @@ class PlanRegistry:
 
 @dataclass(frozen=True, slots=True)
 class PlanCluster:
-    """rack: where our readers of it stand, as its brokers say it (`broker.rack`)."""
+    """rack: where our readers of it stand, as its brokers say it (`broker.rack`). stretch: how it is laid out over
+    regions; None: it is no stretch cluster, or the file does not say."""
 
     alias: str
     bootstrap: tuple[str, ...]
@@ -162,11 +164,13 @@ class PlanCluster:
     security: PlanSecurity = PlanSecurity()
     registry: PlanRegistry | None = None
     rack: str | None = None
+    stretch: StretchLayout | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One element of `clusters` in the plan."""
         value = asdict(self) | {"bootstrap": list(self.bootstrap), "security": self.security.to_json()}
-        for late in ("registry", "rack"):  # older plans keep their hash
+        value["stretch"] = None if self.stretch is None else self.stretch.to_json()
+        for late in ("registry", "rack", "stretch"):  # older plans keep their hash
             if value[late] is None:
                 del value[late]
         return value
@@ -181,6 +185,7 @@ class PlanCluster:
             security=PlanSecurity.from_json(value["security"]),
             registry=PlanRegistry.from_json(value.get("registry")),
             rack=value.get("rack"),
+            stretch=StretchLayout.from_json(value.get("stretch")),
         )
 
 
@@ -204,6 +209,8 @@ class PlanFlow:
     transform: which records travel and what is changed in them; None: all of them, as they are.
     end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
+    source_rack: the rack of the source that the workers stand in; they fetch from a replica there (KIP-392). None: from
+    leaders.
     """
 
     id: str
@@ -243,6 +250,7 @@ class PlanFlow:
     compression: EgressCompression | None = None
     transform: RecordTransform | None = None
     end: CopyEnd | None = None
+    source_rack: str | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal."""
@@ -306,6 +314,8 @@ class PlanFlow:
             value["transform"] = self.transform.to_json()
         if self.end is not None:  # older plans keep their hash
             value["end"] = encode_bound(self.end)
+        if self.source_rack is not None:  # older plans keep their hash
+            value["source_rack"] = self.source_rack
         return value
 
     @classmethod

@@ -173,9 +173,9 @@ class RecordArrays:
         """Whether all columns look at the same bytes, as those of records that were opened at once do."""
         return self.key.data is self.value.data is self.headers.data
 
-    def replace(self, value: BinaryColumn, headers: BinaryColumn) -> RecordArrays:
-        """The same records with other values and headers."""
-        return RecordArrays(self.codec, self.offset, self.timestamp, self.key, value, headers)
+    def replace(self, key: BinaryColumn, value: BinaryColumn, headers: BinaryColumn) -> RecordArrays:
+        """The same records with other keys, values and headers."""
+        return RecordArrays(self.codec, self.offset, self.timestamp, key, value, headers)
 
 
 def open_stored(stored: memoryview) -> RecordArrays:

@@ -385,7 +385,7 @@ class ChangeOrder:
 
     changes: tuple[ChangedPart, ...]
     drops: tuple[ChangedPart, ...]
-    fields: FieldPlan | None = None
+    fields: tuple[FieldPlan, ...] = ()
 
     @classmethod
     def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> ChangeOrder:
@@ -393,39 +393,34 @@ class ChangeOrder:
         return cls(
             tuple(parse_changed_part(path) for path, _ in transform.changes),
             tuple(parse_changed_part(path) for path in transform.drops),
-            next((plan for plan in plans if plan.side == "value"), None),
+            tuple(plan for plan in plans if plan.sets or plan.drops),
         )
 
-    @property
-    def has_members(self) -> bool:
-        """Whether members of JSON values, or fields, are set or dropped."""
-        return any(part.part == "value" and part.names for part in (*self.changes, *self.drops))
+    def has_members(self, side: SubjectSide) -> bool:
+        """Whether members of JSON, or fields, are set or dropped in keys or values."""
+        return any(part.part == side and part.names for part in (*self.changes, *self.drops))
 
     @property
     def has_headers(self) -> bool:
         """Whether headers are set or dropped."""
         return any(part.part == "headers" for part in (*self.changes, *self.drops))
 
-    def change_value(
-        self, value: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
+    def change_payload(
+        self, side: SubjectSide, payload: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
     ) -> bytes | None:
-        """A value as it should stand at the target; a null one has no members to change. reader: by the schemas of the
-        part. Raises ValueError."""
-        for part, text in zip(self.changes, changes, strict=True):
-            if part == ("value", ()):
-                value = text
-        if value is None or not self.has_members:
-            return value
+        """A key or value as it should stand at the target; a null one has no members to change. changes: one for each
+        of `changes`. reader: by the schemas of the part. Raises ValueError."""
+        mine = [(part, each) for part, each in zip(self.changes, changes, strict=True) if part.part == side]
+        for part, content in mine:
+            if not part.names:
+                payload = content
+        if payload is None or not self.has_members(side):
+            return payload
         if reader is not None:
-            parts = zip(self.changes, changes, strict=True)
-            return reader.change(value, [each for part, each in parts if part.part == "value"])
-        members: list[tuple[tuple[str, ...], str | None]] = [
-            (part.names, text.decode())
-            for part, text in zip(self.changes, changes, strict=True)
-            if part.part == "value" and part.names
-        ]
-        members += [(part.names, None) for part in self.drops if part.part == "value"]
-        return change_members(value.decode(), MemberChanges.build(members)).encode()
+            return reader.change(payload, [each for _, each in mine])
+        members: list[tuple[tuple[str, ...], str | None]] = [(part.names, text.decode()) for part, text in mine]
+        members += [(part.names, None) for part in self.drops if part.part == side]
+        return change_members(payload.decode(), MemberChanges.build(members)).encode()
 
     def change_headers(self, headers: bytes, changes: Sequence[Any]) -> bytes:
         """Encoded headers with those that are set at the end, and without those of their names."""
@@ -439,21 +434,17 @@ class ChangeOrder:
         added = [_with_size(name.encode()) + _with_size(text) for name, text in named.items()]
         return encode_zigzag(len(kept) + len(added)) + b"".join((*kept, *added))
 
-    def build_reader(self, schemas: RecordSchemas) -> SchemaReader | None:
-        """What changes fields of values by these schemas; None where values have none."""
-        return None if self.fields is None else SchemaReader(self.fields, schemas.value)
+    def build_readers(self, schemas: RecordSchemas) -> dict[SubjectSide, SchemaReader]:
+        """What changes fields of keys and values by these schemas; those that have none are not in it."""
+        return {plan.side: SchemaReader(plan, schemas.side(plan.side)) for plan in self.fields}
 
     def change_columns(
-        self, records: RecordArrays, changes: Sequence[pa.Array], reader: SchemaReader | None = None
+        self, records: RecordArrays, changes: Sequence[pa.Array], readers: Mapping[SubjectSide, SchemaReader]
     ) -> RecordArrays:
         """All records as they should stand at the target. Raises ValueError where one cannot be changed."""
-        value, headers = records.value, records.headers
-        whole = [column for part, column in zip(self.changes, changes, strict=True) if part == ("value", ())]
-        if self.has_members:
-            rows = zip(value.to_pylist(), *(list_column(column) for column in changes), strict=True)
-            value = BinaryColumn.of([self.change_value(each, texts, reader) for each, *texts in rows])
-        elif whole:
-            value = BinaryColumn.of(whole[0])
+        key = self._change_column("key", records.key, changes, readers)
+        value = self._change_column("value", records.value, changes, readers)
+        headers = records.headers
         if self.has_headers:
             ours = zip(self.changes, changes, strict=True)
             columns = [
@@ -466,7 +457,24 @@ class ChangeOrder:
             else:
                 rows = zip(*(column.to_pylist() for column in columns), strict=True)
                 headers = BinaryColumn.of([self.change_headers(each, texts) for each, *texts in rows])
-        return records.replace(value, headers)
+        return records.replace(key, value, headers)
+
+    def _change_column(
+        self,
+        side: SubjectSide,
+        payloads: BinaryColumn,
+        changes: Sequence[pa.Array],
+        readers: Mapping[SubjectSide, SchemaReader],
+    ) -> BinaryColumn:
+        if not self.has_members(side):
+            whole = [column for part, column in zip(self.changes, changes, strict=True) if part == (side, ())]
+            return BinaryColumn.of(whole[0]) if whole else payloads
+        columns = [
+            list_column(column) if part.part == side else [None] * len(payloads)
+            for part, column in zip(self.changes, changes, strict=True)
+        ]
+        rows = zip(payloads.to_pylist(), *columns, strict=True)
+        return BinaryColumn.of([self.change_payload(side, each, own, readers.get(side)) for each, *own in rows])
 
 
 def _repeat(content: bytes, rows: int) -> BinaryColumn:
@@ -540,19 +548,19 @@ class DecisionReader:
         return self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
 
     def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
-        reader = self.order.build_reader(part.schemas)
+        readers = self.order.build_readers(part.schemas)
         keep, problem, left_out = (rows.column(name) for name in ("_keep", "_problem", "_left_out"))
         changes = [rows.column(f"_change_{number}") for number in range(len(self.order.changes))]
         nobody = records.slice(0, 0)
         if problem.null_count == len(problem) and not keep.null_count and left_out.true_count == 0:
             try:
                 chosen = [column.filter(keep) for column in changes]
-                kept = self.order.change_columns(records.filter(keep), chosen, reader)
+                kept = self.order.change_columns(records.filter(keep), chosen, readers)
             except ValueError:
                 pass  # some record cannot be changed: each is looked at
             else:
                 return ChangedRecords(part, _write_target_ids(kept, part.schemas), nobody, [], False)
-        return self._decide_each(part, records, rows, changes, reader)
+        return self._decide_each(part, records, rows, changes, readers)
 
     def _decide_each(
         self,
@@ -560,11 +568,11 @@ class DecisionReader:
         records: RecordArrays,
         rows: pa.RecordBatch,
         changes: Sequence[pa.Array],
-        reader: SchemaReader | None,
+        readers: Mapping[SubjectSide, SchemaReader],
     ) -> ChangedRecords:
         columns = [rows.column(name).to_pylist() for name in ("_keep", "_problem", "_left_out")]
         texts = list(zip(*(list_column(column) for column in changes), strict=True)) or [()] * rows.num_rows
-        values, headers = records.value.to_pylist(), records.headers.to_pylist()
+        keys, values, headers = (each.to_pylist() for each in (records.key, records.value, records.headers))
         kept: list[int] = []
         rejected: list[int] = []
         reasons: list[str] = []
@@ -574,15 +582,16 @@ class DecisionReader:
                 why = "`where` gives null for it"
             if why is None and keep:
                 try:
-                    values[row] = self.order.change_value(values[row], texts[row], reader)
+                    for side, payloads in zip(SUBJECT_SIDES, (keys, values), strict=True):
+                        payloads[row] = self.order.change_payload(side, payloads[row], texts[row], readers.get(side))
                     headers[row] = self.order.change_headers(headers[row] or b"\0", texts[row])
                     kept.append(row)
                 except ValueError as error:
-                    why = f"the value cannot be changed: {error}"
+                    why = f"the {side} cannot be changed: {error}"
             if why is not None:
                 rejected.append(row)
                 reasons.append(why)
-        changed = records.replace(BinaryColumn.of(values), BinaryColumn.of(headers))
+        changed = records.replace(*(BinaryColumn.of(each) for each in (keys, values, headers)))
         kept_records = _write_target_ids(changed.take(kept), part.schemas)
         return ChangedRecords(part, kept_records, records.take(rejected), reasons, False)
 

@@ -1,4 +1,4 @@
-"""What `topology plan` says of guarantees, from capabilities in memory, and of compression."""
+"""What `topology plan` says of guarantees, from capabilities in memory, of compression, and of changed records."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from topology.egress_compression import EgressCompression
 from topology.inventory import Inventory, InventoryCluster
 from topology.lint import LintResult
 from topology.plan import Plan, PlanCluster, PlanFlow
+from topology.record_transform import RecordTransform
 from topology.selectors import TopicSelection
 
 EVERYTHING = {each.request: RequestVersions(0, 99) for each in list_request_needs("target", "transactions")}
@@ -75,3 +76,15 @@ def test_what_compression_would_save_is_told() -> None:
     assert "  one compresses (zstd, level 3): about 50% fewer bytes, by 2.0 KiB of 1 of 2 topics" in review.render()
     [told] = json.loads(review.encode())["compression"]
     assert (told["flow"], told["codec"], told["level"], told["saved_share"]) == ("one", "zstd", 3, 0.5)
+
+
+def test_what_spark_planned_is_told_beside_the_transform_and_changed_keys_are_said() -> None:
+    transform = RecordTransform(changes=(("key", "md5(key)"),))
+    plan = replace(PLAN, flows=(replace(FLOWS[0], transform=transform), *FLOWS[1:]))
+    lint = LintResult("shop.yaml", {}, (), (), {})
+    review = PlanReview(plan, inventory(a=FULL, b=FULL), [], lint, [], [], spark_plans={"one": "0123456789abcdef"})
+    lines = list(review.render())
+    assert f"  one sets key (transform {transform.hash[:12]}, Spark plan 0123456789ab)" in lines
+    assert "  one changes keys; records keep their partition, so equal new keys may lie in several" in lines
+    told = {each["id"]: each["spark_plan"] for each in json.loads(review.encode())["flows"]}
+    assert told == {"one": "0123456789abcdef", "two": None}

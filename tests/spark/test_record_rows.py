@@ -22,6 +22,7 @@ from spark.transform.field_plan import FieldPlan
 from spark.transform.field_records import parse_unknown_schema, render_unknown_schema
 from spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
 from spark.transform.record_rows import (
+    ChangedRecords,
     ChangeOrder,
     DecisionReader,
     RowBuilder,
@@ -289,7 +290,7 @@ def test_records_are_opened_by_their_schemas_and_what_does_not_fit_is_told() -> 
 
 def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
     plan = FieldPlan("value", "avro", COLUMNS, (("n",),), (("note",),))
-    order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), plan)
+    order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), (plan,))
     schemas = SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000})
     part = build_avro_part([frame(7, b"\x0a\x02\x02x"), None, frame(7, b"\x0a\0")], schemas)
     [table] = RowBuilder(RowNeeds(False, False, False, False, False, fields=(plan,))).build(part)
@@ -302,6 +303,50 @@ def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
     assert found.kept.value.to_pylist() == [frame(1_000, b"\x0c\0"), None]
     assert found.rejected.value.to_pylist() == [frame(7, b"\x0a\0")]
     assert found.reasons == ["the value cannot be changed: `n` cannot be null in it"]
+
+
+def read_changed(order: ChangeOrder, part: SourcePart, *changes: pa.Array) -> ChangedRecords:
+    """What becomes of the records of a part that all travel."""
+    [table] = RowBuilder(NEEDS).build(part)
+    decided = table.select(["_part", "_source", "_left_out", "_problem", "offset"])
+    decided = decided.append_column("_keep", pa.array([True] * table.num_rows))
+    for number, column in enumerate(changes):
+        decided = decided.append_column(f"_change_{number}", column)
+    [found] = DecisionReader(order).read(decided)
+    return found
+
+
+def test_keys_are_changed_beside_values() -> None:
+    batches = build_batches([([(key, value, [], 0) for key, value in ((b"a", b"1"), (None, b"2"), (b"c", None))], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    order = ChangeOrder((parse_changed_part("key"), parse_changed_part("value")), ())
+    found = read_changed(order, part, pa.array([b"x", b"y", None]), pa.array([None, b"2", b"3"], pa.binary()))
+    assert found.kept.key.to_pylist() == [b"x", b"y", None]
+    assert found.kept.value.to_pylist() == [None, b"2", b"3"]
+    assert found.reasons == []
+
+
+def test_members_of_keys_are_changed_and_a_key_that_has_none_is_told() -> None:
+    keys = (b'{"id": 1, "mail": "a"}', None, b"[1]", b'{ "mail":"b"}')
+    batches = build_batches([([(key, b'{"mail": "v"}', [], 0) for key in keys], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    order = ChangeOrder((parse_changed_part("key.id"),), (parse_changed_part("key.mail"),))
+    found = read_changed(order, part, pa.array([b"7", b"8", b"9", b"10"]))
+    assert found.kept.key.to_pylist() == [b'{"id": 7}', None, b'{"id":10}']
+    assert found.kept.value.to_pylist() == [b'{"mail": "v"}'] * 3
+    assert found.rejected.key.to_pylist() == [b"[1]"]
+    assert found.reasons == ["the key cannot be changed: it is no JSON object"]
+
+
+def test_fields_of_keys_are_changed_by_their_schemas() -> None:
+    plan = FieldPlan("key", "avro", COLUMNS, (("n",),), (("note",),))
+    order = ChangeOrder((parse_changed_part("key.n"),), (parse_changed_part("key.note"),), (plan,))
+    schemas = RecordSchemas(key=SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000}))
+    batches = build_batches([([(frame(7, b"\x0a\x02\x02x"), b"v", [], 0), (None, b"w", [], 0)], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data), schemas=schemas)
+    found = read_changed(order, part, pa.array([6, 7], pa.int32()))
+    assert found.kept.key.to_pylist() == [frame(1_000, b"\x0c\0"), None]
+    assert found.kept.value.to_pylist() == [b"v", b"w"]
 
 
 def test_an_id_without_a_counterpart_is_told_also_where_nobody_opens_the_record() -> None:

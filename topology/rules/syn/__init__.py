@@ -18,6 +18,8 @@ from topology.rules.syn import (
     syn012_missing_key,
     syn014_yaml_feature,
     syn015_wrong_expression,
+    syn016_unfilled_placeholder,
+    syn019_contradictory_layout,
 )
 
 SYN_RULES: tuple[Rule, ...] = (
@@ -35,4 +37,6 @@ SYN_RULES: tuple[Rule, ...] = (
     syn012_missing_key.RULE,
     syn014_yaml_feature.RULE,
     syn015_wrong_expression.RULE,
+    syn016_unfilled_placeholder.RULE,
+    syn019_contradictory_layout.RULE,
 )

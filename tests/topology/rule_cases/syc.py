@@ -1,4 +1,4 @@
-"""SYC501 to SYC523: what is synchronised beside records."""
+"""SYC501 to SYC522: what is synchronised beside records."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from topology.rules.syn import (
     syn012_missing_key,
     syn014_yaml_feature,
     syn015_wrong_expression,
+    syn018_wrong_external_flow,
 )
 
 SYN_RULES: tuple[Rule, ...] = (
@@ -35,4 +36,5 @@ SYN_RULES: tuple[Rule, ...] = (
     syn012_missing_key.RULE,
     syn014_yaml_feature.RULE,
     syn015_wrong_expression.RULE,
+    syn018_wrong_external_flow.RULE,
 )

@@ -103,6 +103,7 @@ def _explained(
             frozenset(skip),
             schema_ids.get(chunk["topic"], NO_ID_REWRITE),
             claims=claims,
+            marks=() if foreign else tuple(mark.encode() for mark in flow.list_left_out_marks(chunk["topic"])),
         ),
         PartitionAddress(
             settings[1], chunk["target_topic"], ids[1], chunk["partition"], timestamps, only=frozenset(only)

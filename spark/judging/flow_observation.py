@@ -369,6 +369,12 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
     known = read_flows(facts.target_settings).get(flow.id)
     facts.begins = known.begins if known is not None else {}
     facts.guarantee = known.guarantee if known is not None else None
+    marked = sorted({mark for topic in facts.selected for mark in flow.list_left_out_marks(topic.name)})
+    if marked:
+        facts.notes.append(
+            f"flow {flow.id}: batches all of whose records have the header {', '.join(marked)} were brought to "
+            f"{flow.source} by another tool, as `external_flows` says; they stay there and were not compared"
+        )
     if facts.skip:
         facts.claims = read_source_claims(facts.source_settings)
         facts.notes.append(

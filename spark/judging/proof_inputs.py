@@ -29,6 +29,7 @@ class ProofPartition:
     own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
     another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
     only_copy_compacts: the target's cleaner takes what the source keeps. transform: what the flow does to records.
+    marks: headers of records that another tool brought to the source, and that the flow leaves out.
     """
 
     window: ProofWindow
@@ -47,6 +48,7 @@ class ProofPartition:
     kept: tuple[QuarantinedOffset, ...] = ()
     only_copy_compacts: bool = False
     transform: RecordTransform | None = None
+    marks: tuple[str, ...] = ()
 
     @property
     def can_compare_batches(self) -> bool:
@@ -88,6 +90,7 @@ class ProofPartition:
             around_known=bool(known),
             claims=self.claims if side == 0 else None,
             transform=self.transform if side == 0 else None,
+            marks=self.marks if side == 0 else (),
         )
 
 

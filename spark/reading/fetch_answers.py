@@ -52,7 +52,8 @@ class PartitionAddress:
     """What is read: `skip` are producer ids whose batches the flow leaves out (its loop guard), `ids` the schema ids
     that are read as those that the flow writes in their place. only: producer ids that alone count, where others write,
     too; none: all do. claims: what the flows under the ids to skip have written, by their ledgers; what stands under
-    them elsewhere counts. None: all are believed."""
+    them elsewhere counts. None: all are believed. marks: headers; a batch does not count if all of its records have one
+    of them, because another tool brought it and the flow leaves it out (`external_flows`)."""
 
     settings: ConnectionSettings
     topic: str
@@ -63,6 +64,7 @@ class PartitionAddress:
     ids: KeyValueIdPairs = NO_ID_REWRITE
     only: frozenset[int] = frozenset()
     claims: PartitionClaims | None = None
+    marks: tuple[bytes, ...] = ()
 
     @property
     def whose(self) -> tuple[frozenset[int], frozenset[int], PartitionClaims | None]:

@@ -28,6 +28,7 @@ from topology.cluster_capabilities import ClusterCapabilities
 from topology.copy_bounds import encode_bound
 from topology.delivery_guarantee import GuaranteeDecision
 from topology.drift import FieldDrift, find_drift
+from topology.external_flows import render_external_flows
 from topology.inventory import Inventory
 from topology.lint import LintResult, lint_path
 from topology.lint_configuration import LintConfiguration
@@ -190,6 +191,7 @@ def _document(review: PlanReview) -> dict[str, Any]:
         ],
         "offsets": [each.to_json() for each in review.offsets],
         "compression": [each.to_json() for each in review.compression],
+        "copied_by_others": [each.to_json() for each in compiled.external_flows],
         "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
@@ -227,6 +229,7 @@ def _lines(review: PlanReview) -> Iterator[str]:
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         yield from _describe_flow(flow)
+    yield from (f"  {line}" for line in render_external_flows(compiled.external_flows))
     yield from (f"  {each}" for each in (*review.offsets, *review.compression))
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}

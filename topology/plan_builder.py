@@ -18,7 +18,7 @@ def build_plan(topology: Topology, proofs: dict[str, object]) -> Plan:
     shared = choose_delivery_modes(topology)
     filled = find_flows_filled_first(topology)
     flows = tuple(
-        replace(_with_offsets(flow, shared[flow.id], filled.get(flow.id, "")), beside=find_flows_beside(flow, topology))
+        _with_offsets(flow, shared[flow.id], filled.get(flow.id, ""), find_flows_beside(flow, topology))
         for flow in topology.flows
     )
     return seal_plan(
@@ -51,7 +51,9 @@ def _feeds(tool: Flow, flow: Flow) -> bool:
     return any(True for symbol in arriving for _ in carry_symbol(flow.plan, symbol))
 
 
-def _with_offsets(flow: Flow, how: DeliveryMode, filled: str) -> PlanFlow:
-    plan = replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason, paths=how.paths)
+def _with_offsets(flow: Flow, how: DeliveryMode, filled: str, beside: tuple[ExternalFlow, ...]) -> PlanFlow:
+    plan = replace(flow.plan, delivery=how.delivery, delivery_reason=how.reason, paths=how.paths, beside=beside)
     reason = explain_not_aligned(flow, how) or filled
+    if not reason and plan.offsets == "aligned" and any(tool.marks_with for tool in beside):
+        reason = "records that other tools brought to its source may be left out"
     return replace(plan, offsets="mapped", offsets_reason=reason) if reason else plan

@@ -15,7 +15,7 @@ from topology.naming import build_prefix_naming
 from topology.picture import render_picture
 from topology.plan import Plan, PlanFlow, decode_plan, encode_plan
 from topology.plan_builder import build_plan
-from topology.rule_manual import complete_example
+from topology.rule_manual import build_example_inventory, complete_example
 from topology.selectors import Selector, TopicSelection
 
 OURS = "flows:\n  - {source: a, target: b, topics: {include: [orders]}%s}\n"
@@ -193,6 +193,28 @@ def test_what_is_named_is_taken() -> None:
     text = "flows:\n  - {source: a, target: b, topics: {include: [orders, heartbeats]}}\nexternal_flows:\n" + tool()
     [flow] = build(complete_example(text)).flows
     assert flow.selects("heartbeats")
+
+
+def test_heartbeats_that_are_left_out_are_no_finding() -> None:
+    wide = 'flows:\n  - {source: a, target: b, topics: {include: [{glob: "*"}]}}\n'
+    scan = "--- # topology scan\na: {topics: {orders: {}, heartbeats: {}, mm2-offset-syncs.b.internal: {}}}\n"
+
+    def ask(text: str) -> set[str]:
+        loaded = parse_topology(complete_example(text))
+        found = lint_topology(loaded, build_example_inventory(text)).findings
+        return {each.rule for each in found} & {"NAM308", "NAM314"}
+
+    assert ask(wide + scan) == {"NAM308", "NAM314"}
+    assert ask(wide + "external_flows:\n" + tool(", topics: {include: [payments]}") + scan) == set()
+
+
+def test_equal_offsets_do_not_go_with_records_that_are_left_out() -> None:
+    ours = "flows:\n  - {source: a, target: b, topics: {include: [orders]}, offsets: aligned}\nexternal_flows:\n"
+    [flow] = build(complete_example(ours + tool(f"{MARKED}, enabled: false"))).flows
+    assert flow.offsets == "mapped"
+    assert flow.offsets_reason == "records that other tools brought to its source may be left out"
+    [flow] = build(complete_example(ours + tool())).flows
+    assert flow.offsets == "aligned"
 
 
 def test_a_plan_holds_them_and_reads_them_back() -> None:

@@ -209,6 +209,10 @@ def _describe_flow(flow: PlanFlow) -> Iterator[str]:
         yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
     if flow.offsets_reason:
         yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
+    for tool in flow.beside:
+        if tool.target == flow.source and flow.leaves_out_records_of(tool):
+            can = "does not copy" if tool.is_recognizable else "cannot tell from what is born there, and copies,"
+            yield f"  {flow.id} {can} what {tool.id} brings to {flow.source}"
     if flow.sync.schemas.translated:
         yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
 

@@ -110,8 +110,8 @@ def _list_headers(flows: tuple[Flow, ...]) -> set[str]:
     """Headers that every record has which passed these flows, as far as the file tells."""
     found: set[str] = set()
     for flow in flows:
-        if flow.external is not None:
-            found |= {flow.external.marks_with} - {None}
+        if flow.external is not None and flow.external.marks_with is not None:
+            found.add(flow.external.marks_with)
         elif flow.plan.transform is not None:
             found = (found | set(flow.plan.transform.list_constant_headers())) - set(
                 flow.plan.transform.list_uncertain_headers()

@@ -27,16 +27,15 @@ def render_picture(topology: Topology, form: str, level: str) -> str:
     edges = []
     if level == "topics":
         for (source, one), (target, two), flow_id in graph.edges:
-            pair = f"{source}/{one}", f"{target}/{two}"
-            marks = flow_id in paused, flow_id in loops, tools.get(flow_id, "")
-            edges.append(Edge(*pair, flow_id, flow_id, *marks))
+            pair, is_paused, is_loop = (f"{source}/{one}", f"{target}/{two}"), flow_id in paused, flow_id in loops
+            edges.append(Edge(*pair, flow_id, flow_id, is_paused, is_loop, tools.get(flow_id, "")))
     else:
         for flow in topology.all_flows:
             names = _named(flow.plan.topics.include)
             if flow.plan.naming.policy != "identity":
                 names += f" ({flow.plan.naming.policy})"
-            marks = flow.id in paused, flow.id in loops, tools.get(flow.id, "")
-            edges.append(Edge(flow.source, flow.target, flow.id, names, *marks))
+            is_paused, is_loop = flow.id in paused, flow.id in loops
+            edges.append(Edge(flow.source, flow.target, flow.id, names, is_paused, is_loop, tools.get(flow.id, "")))
     edges = sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.flow))
     drawn = {name for edge in edges for name in (edge.source, edge.target)}
     alone = [] if level == "topics" else sorted(set(topology.clusters) - drawn)

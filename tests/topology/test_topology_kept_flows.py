@@ -85,3 +85,13 @@ def test_every_foreign_file_can_stay_with_its_tool(path: Path, capsys: pytest.Ca
     ours, theirs = import_flows(path, capsys, "all")
     assert ours == []
     assert theirs
+
+
+def test_an_export_says_that_they_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["import", str(write(tmp_path, MIRRORMAKER)), "--keep-running", "eu-to-us", "-o", str(tmp_path / "t.yaml")])
+    capsys.readouterr()
+    assert main(["export", str(tmp_path / "t.yaml"), "--as", "mm2"]) == 0
+    told = capsys.readouterr()
+    assert "us->eu.topics = orders, payments" in told.out.replace(",payments", ", payments")
+    assert "catalog" not in told.out
+    assert "external flow mirrormaker2-eu-to-us: another tool makes it; it stays where it is configured" in told.err

@@ -21,10 +21,12 @@ from spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, re
 from spark.judging.flow_observation import read_flow_facts
 from spark.judging.record_ownership import (
     is_target_shared,
+    read_feeding_producers,
     read_producers_to_skip,
     read_source_claims,
     read_target_writers,
 )
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.fetch_answers import PartitionAddress
 from spark.reading.range_reader import read_all_fingerprints
 from spark.reading.schema_id_pairs import NO_ID_REWRITE
@@ -103,7 +105,7 @@ def _explained(
             frozenset(skip),
             schema_ids.get(chunk["topic"], NO_ID_REWRITE),
             claims=claims,
-            marks=() if foreign else tuple(mark.encode() for mark in flow.list_left_out_marks(chunk["topic"])),
+            marks=_read_marks(flow, chunk["topic"], settings[0]) if not foreign else NO_MARKS,
         ),
         PartitionAddress(
             settings[1], chunk["target_topic"], ids[1], chunk["partition"], timestamps, only=frozenset(only)
@@ -111,6 +113,11 @@ def _explained(
     )
     here, there = (_reader(address) for address in addresses)
     return explain_differences(chunk, diffs, here, there)
+
+
+def _read_marks(flow: PlanFlow, topic: str, source: ConnectionSettings) -> ExternalMarks:
+    headers = flow.list_left_out_marks(topic)
+    return ExternalMarks(headers, read_feeding_producers(source)) if headers else NO_MARKS
 
 
 def _whose(

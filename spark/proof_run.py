@@ -304,7 +304,7 @@ def _observe_own_flow(run: _ProofRun, facts: FlowFacts) -> list[ObservedPartitio
             o.barrier,
             skip=facts.skip,
             claims=claims,
-            marks=facts.flow.list_left_out_marks(place.topic),
+            marks=facts.marks_of(place.topic),
         )
         return count(wanted) == 0
 

@@ -141,8 +141,8 @@ def _wanted(
         wanted &= find_counted_batches(answer.records, answer.edges, heads, answer.aborted, *address.whose)
     if left_out:
         wanted &= ~_within(heads["base"].astype(np.int64), last, left_out)
-    if address.marks and committed:
-        for row in np.flatnonzero(wanted).tolist():
+    if address.marks.headers and committed:
+        for row in np.flatnonzero(wanted & ~np.isin(heads["producer"], address.marks.flows)).tolist():
             wanted[row] = not _is_marked(address, decode_batch_view(answer.records, *answer.edges[row : row + 2]))
     return wanted
 
@@ -156,7 +156,8 @@ def _is_marked(address: PartitionAddress, batch: BatchView) -> bool:
         names = [{name for name, _ in decode_headers_bin(each)} if each else set() for each in headers]
     except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
         raise NotReadable(f"{address}: {error}") from None
-    return any(all(mark in each for each in names) for mark in address.marks) and bool(names)
+    marks = (mark.encode() for mark in address.marks.headers)
+    return bool(names) and any(all(mark in each for each in names) for mark in marks)
 
 
 def _prints(

@@ -160,6 +160,16 @@ def test_contradictions(tools: str, message: str) -> None:
     assert message in told[0]
 
 
+def test_two_tools_with_one_mark_cannot_be_told_apart() -> None:
+    one, two = (tool(MARKED, name=f"of-{source}", source=source) for source in "bc")
+    [told] = [each for each in lint(write(one, two)).findings if each.rule == "SYN018"]
+    assert told.message == "of-b and of-c mark records in `a/orders` with one header, `mark`"
+    other = two.replace("marks_with: mark", "marks_with: another")
+    elsewhere = tool(f"{MARKED}, topics: {{include: [payments]}}", name="of-c", source="c")
+    for second in (other, elsewhere):
+        assert "SYN018" not in found(write(one, second), "SYN")
+
+
 def test_an_unknown_cluster_and_a_selection_of_nothing() -> None:
     assert found(write(tool(source="nowhere")), "CLU") == ["CLU101"]
     assert "SYN012" in found(write(tool(", topics: {exclude: [orders]}")), "SYN")

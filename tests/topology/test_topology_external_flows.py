@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from topology.external_flows import ExternalFlow, render_external_flows
 from topology.lint import LintResult, lint_topology
-from topology.loader import parse_topology
+from topology.loader import load_topology, parse_topology
 from topology.model import Topology
 from topology.naming import build_prefix_naming
 from topology.picture import render_picture
@@ -158,6 +159,18 @@ def test_contradictions(tools: str, message: str) -> None:
     told = [each.message for each in lint(write(tools)).findings if each.rule == "SYN018"]
     assert len(told) == 1
     assert message in told[0]
+
+
+def test_files_of_one_folder_put_them_together(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(write(tool()), encoding="utf-8")
+    head = "apiVersion: topology/v1alpha1\nkind: Topology\n"
+    name = load(write(tool())).name
+    more = tool(name="more", source="c")
+    (tmp_path / "two.yaml").write_text(f"{head}metadata: {{name: {name}}}\nclusters:\n  c: {{bootstrap: [c:1]}}\n"
+                                       f"external_flows:\n{more}", encoding="utf-8")  # fmt: skip
+    topology = load_topology(tmp_path).topology
+    assert topology is not None
+    assert [each.id for each in topology.external_flows] == ["more", "theirs"]
 
 
 def test_two_tools_with_one_mark_cannot_be_told_apart() -> None:

@@ -50,7 +50,7 @@ _REPLICAS = 3
 _WORKER_MIB, _MIB_A_PARTITION = 86.0, 259.0 / 9_900
 _IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.014, 0.059 / 9_900  # cores
 # `read_latest_values` on a cluster of one broker, 100,000 reports of 5,000 partitions: processor time of each report
-# that a newer one replaces (that of the newest is `PartitionCosts.read_us`).
+# that a newer one replaces (that of the newest is `PartitionCosts.read_us`). It is what the client library needs.
 _SUPERSEDED_US = 2.3
 
 # Known of our code (the names say where).
@@ -63,7 +63,8 @@ SEGMENT_S: Final = 3_600.0
 FOLLOWED_A_SECOND: Final = 10_000.0  # partition_status_records.StatusFollower: 1,000 a round, ten rounds a second
 STATUS_S: Final = 2.0  # issue 19: `topology status` of a target
 REQUESTS_TO_INSPECT: Final = 1 / 200 + 1 / 64  # of a partition; log_inspection: DescribeProducers and Fetch of many
-THREADS_A_BROKER: Final = 2  # broker_connection: live and bulk
+THREADS_AT_SOURCE, THREADS_AT_TARGET = 4, 2  # of a broker; broker_threads: fetchers and senders
+SESSIONS_A_BROKER: Final = 3  # of them nearby: quiet, busy, and those that catch up
 STARTED_AGAIN_S: Final = 1.0  # fleet_decisions.FIRST_PAUSE_S
 
 # Known of Kafka.
@@ -235,8 +236,8 @@ def simulate_running(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) 
         "of_mean": round(heaviest * fleet.serving / estate.partitions, 2),
         "mib": round(_WORKER_MIB + heaviest * _MIB_A_PARTITION),
         "idle_cpu_percent": round(cpu * 100, 1),
-        "threads": THREADS_A_BROKER * (_count_brokers(at_source) + _count_brokers(estate.at_target)),
-        "sessions": round(THREADS_A_BROKER * readers),  # at a source's broker
+        "threads": THREADS_AT_SOURCE * _count_brokers(at_source) + THREADS_AT_TARGET * _count_brokers(estate.at_target),
+        "sessions": round(SESSIONS_A_BROKER * readers),  # at a source's broker
         "listing_mb_s": round(readers * at_source * LISTED_BYTES / LISTED_EVERY_S / 1e6, 2),  # of a source
         "reports_s": round(reports),
         "leader_cpu_percent": round(min(reports, FOLLOWED_A_SECOND) * costs.read_us / 1e4, 1),
@@ -257,7 +258,7 @@ def _count_brokers(partitions: int) -> int:
 def simulate_restarts(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts) -> dict[str, Any]:
     """A worker starts, is killed, or all are replaced one after the other."""
     records = estate.at_target * LEDGER_RECORDS
-    start_s = records * costs.ledger_us / 1e6  # each worker reads the target's whole ledger (topic_discovery)
+    start_s = compute_ledger_s(estate, records, costs)  # each worker reads the target's whole ledger (topic_discovery)
     assign_s, balance_s = _time_decisions(fleet)
     moved, standing, steps = simulate_rolling_restart(estate, fleet, costs)
     killed = _find_after_kill(estate, fleet, costs, start_s)
@@ -276,12 +277,20 @@ def simulate_restarts(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts)
     }
 
 
-def compute_inspection_s(estate: Estate, partitions: int, slots: int, costs: PartitionCosts) -> float:
-    """Until a worker copies these partitions that it was given in so many slots. For each flow it reads the
-    ledger of these slots, with what others have there; then it asks the target of many partitions at once.
-    """
+def compute_ledger_s(estate: Estate, records: float, costs: PartitionCosts) -> float:
+    """Until a worker has read so many ledger records, those of all topologies. It puts its own together, once for all
+    its flows (`replicator/ledger/shared_ledger.py`), and looks only at the keys of the others."""
+    own = records / estate.topologies
+    return (records * _SUPERSEDED_US + own * costs.ledger_us + (records - own) * costs.ledger_key_us) / 1e6
+
+
+def compute_inspection_s(
+    estate: Estate, partitions: int, slots: int, costs: PartitionCosts, *, ledger_known: bool = False
+) -> float:
+    """Until a worker copies these partitions that it was given in so many slots. It reads the ledger of these slots, if
+    it has not just done so; then it asks the target of many partitions at once."""
     records = slots * estate.at_target / SLOT_COUNT * LEDGER_RECORDS
-    ledger_s = records * (costs.ledger_us + (estate.flows - 1) * costs.ledger_decode_us) / 1e6
+    ledger_s = 0.0 if ledger_known else compute_ledger_s(estate, records, costs)
     waits_s = partitions * REQUESTS_TO_INSPECT * _ROUND_TRIP_S / min(max(slots, 1), INSPECTION_THREADS)
     return ledger_s + waits_s + partitions * costs.begin_us / 1e6
 
@@ -291,8 +300,8 @@ def _find_after_kill(estate: Estate, fleet: PlacedFleet, costs: PartitionCosts, 
     dead = max(fleet.members, key=fleet.count)
     inspected, others = fleet.count(dead), [each for each in fleet.members if each != dead]
     if not others:  # its supervisor starts another one
-        again_s = STARTED_AGAIN_S + start_s + compute_inspection_s(estate, inspected, SLOT_COUNT, costs)
-        return inspected, _SESSION_S + again_s
+        inspection_s = compute_inspection_s(estate, inspected, SLOT_COUNT, costs, ledger_known=True)
+        return inspected, _SESSION_S + STARTED_AGAIN_S + start_s + inspection_s
     return inspected, _SESSION_S + _inspect_moved(estate, fleet, fleet.owners, share_slots(fleet.owners, others), costs)
 
 

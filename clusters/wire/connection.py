@@ -242,15 +242,36 @@ class Connection(AlignmentRequests):
                 partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
             )
             return self.receive_fetch()
-        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
         for _ in range(_SESSION_TRIES):
-            self._send_fetch(asked.build_question(), _BY_ID, terms)
-            answer = self._receive_fetch(None)[0]
-            if answer.error not in SESSION_LOST_CODES:
-                break
-            asked.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
+            self.send_session_fetch(
+                asked, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+            )
+            answers = self.receive_session_fetch(asked)
+            if answers is not None:
+                return answers
+        raise ProtocolError(f"{self._transport.address} forgot a fetch session again and again", alias=self.alias)
+
+    def send_session_fetch(
+        self,
+        session: FetchSession,
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 32 << 20,
+        isolation: int = READ_COMMITTED,
+    ) -> None:
+        """Ask for what is wanted in a session without waiting. Only for brokers that know topics by ids."""
+        terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
+        self._send_fetch(session.build_question(), _BY_ID, terms)
+
+    def receive_session_fetch(self, session: FetchSession) -> list[FetchedPartition] | None:
+        """Block for the answer to it. None: the broker knows the session no more; the next question begins it anew."""
+        answer = self._receive_fetch(None)[0]
+        if answer.error in SESSION_LOST_CODES:
+            session.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
+            return None
         self._check_fetch(answer)
-        asked.take_answer(answer.session_id)
+        session.take_answer(answer.session_id)
         return answer.partitions
 
     def send_fetch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,10 @@ from replicator.transport.rate_limit import RateLimit
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again
+# A live partition that has records twice within a second is busy, until it has none for five. Between the two rates it
+# stays where it is, so that few change. Both are far above what a change costs: a line in two questions.
+_BUSY_S: Final = 1.0
+_QUIET_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -34,9 +39,9 @@ class SessionClock:
 class ActiveCopy:
     """A partition that is being copied: its copy, its ledger, its limits, and the terms on which batches are repacked.
 
-    kind: the traffic class that is to serve it. carrier: the class that still has batches of it in flight. The broker
-    threads set `wake` (there may be something to send) and `room` (its buffer has room again). The sender calls
-    `between` when there is nothing that it may send now.
+    kind: the traffic class that is to serve it. is_busy: which of the two live fetchers asks for it while it is live.
+    carrier: the class that still has batches of it in flight. The broker threads set `wake` (there may be something to
+    send) and `room` (its buffer has room again). The sender calls `between` when there is nothing that it may send now.
     """
 
     copy: Copy
@@ -48,6 +53,7 @@ class ActiveCopy:
     weight: int = 1
     terms: RepackTerms = field(default_factory=RepackTerms)
     kind: TrafficClass = "live"
+    is_busy: bool = False
     carrier: TrafficClass = "live"
     wake: Callable[[], None] = field(default=lambda: None)
     room: Callable[[], None] = field(default=lambda: None)
@@ -58,7 +64,9 @@ class ActiveCopy:
     transforms: Callable[[], None] | None = None  # tells whoever transforms its records that some wait; None: nobody
     hindrance: str = ""  # why records that wait are not transformed
     clock: SessionClock | None = None  # of the session in which it is quiet
+    asked_since: float = 0.0  # since when the fetcher that serves it asks for it, monotonic
     _calm: int = 0
+    _had_records_at: float = 0.0  # monotonic
 
     @property
     def sequenced_copy(self) -> PartitionCopy:
@@ -82,14 +90,18 @@ class ActiveCopy:
         self.copy.source.seen_at, self.clock = self.source_seen_at, None
 
     def fetched(self, size: int) -> None:
-        """Choose the traffic class after an answer of `size` bytes was taken.
+        """Choose the traffic class, and the fetcher, after an answer of `size` bytes was taken.
 
         One answer that does not reach the end of the log makes a live partition bulk. Several small ones that reach it
-        make it live again. Only the fetcher of the current class calls this, as the last thing it does with the answer:
-        a new class hands the partition to the other fetcher, which is woken.
+        make it live again. Only the fetcher that serves it calls this, as the last thing it does with the answer:
+        a change hands the partition to the other fetcher, which is woken.
         """
-        before = self.kind
+        before, was_busy = self.kind, self.is_busy
         at_end = self.copy.source.position >= self.copy.source.end
+        if size:
+            now = time.monotonic()
+            self.is_busy = self.is_busy or now - self._had_records_at < _BUSY_S
+            self._had_records_at = now
         if self.kind == "live":
             if not at_end:
                 self._calm, self.kind = 0, "bulk"
@@ -97,5 +109,15 @@ class ActiveCopy:
             self._calm = self._calm + 1 if at_end and size < _FEW else 0
             if self._calm >= CALM_FETCHES:
                 self._calm, self.kind = 0, "live"
-        if self.kind != before:
+        if self.kind != before or (self.kind == "live" and self.is_busy != was_busy):
             self.room()
+
+    def become_quiet(self, now: float) -> bool:
+        """Hand a busy partition without records for a while to the fetcher of the quiet ones; whether it was one. Only
+        the live fetcher of the busy ones calls this, while it has no question under way. now: monotonic."""
+        if self.kind != "live" or now - self._had_records_at < _QUIET_S:
+            return False
+        self.leave_session()
+        self.is_busy = False
+        self.room()
+        return True

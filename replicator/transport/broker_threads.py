@@ -16,12 +16,14 @@ from clusters.settings import ConnectionSettings
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy
 from replicator.transport.broker_connection import BrokerConnectionThread, TrafficClass
-from replicator.transport.fetcher import Fetcher
+from replicator.transport.fetcher import ROOM_SOON_S, Fetcher
 from replicator.transport.sender import Sender
 
 # A fetcher asks again when it has the answer. On a long wire nothing would be on its way meanwhile: the other one's is.
 # Nearby one is quicker: two would only wait for each other's Python (a third fewer records a second).
 _BULK_FETCHERS: Final = 2
+# A quiet partition that has become busy waits so long at most for a question that was under way.
+_BUSY_POLL_S: Final = 0.03
 _KINDS: tuple[TrafficClass, ...] = ("live", "bulk")
 
 
@@ -74,8 +76,9 @@ class SourceBrokerThreads(BrokerThreads):
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress, memory: Callable[[], int]) -> None:
         super().__init__()
         self._bulk = [Fetcher("bulk", settings, address, memory) for _ in range(_BULK_FETCHERS)]
-        self._live = Fetcher("live", settings, address, memory, lambda: any(each.is_used for each in self._bulk))
-        self._fetchers = [self._live, *self._bulk]
+        self._quiet = Fetcher("live", settings, address, memory)
+        self._busy = Fetcher("live", settings, address, memory, is_busy=True, coming_s=self._find_coming_s)
+        self._fetchers = [self._quiet, self._busy, *self._bulk]
         self._threads = [*self._fetchers]
         self._bulk_of: dict[int, Fetcher] = {}  # which of them has an active copy while it is bulk
 
@@ -100,12 +103,21 @@ class SourceBrokerThreads(BrokerThreads):
     def _room(self, active: ActiveCopy) -> None:
         with self._lock:  # the room of one that is removed by now is nobody's
             if id(active) in self._active_copies:
-                (self._live if active.kind == "live" else self._find_bulk(active)).put(active)
+                self._find_fetcher(active).put(active)
+
+    def _find_fetcher(self, active: ActiveCopy) -> Fetcher:
+        if active.kind == "bulk":
+            return self._find_bulk(active)
+        return self._busy if active.is_busy else self._quiet
+
+    def _find_coming_s(self) -> float:
+        """How long a question for the busy partitions may wait, for others that may come to that fetcher."""
+        return ROOM_SOON_S if any(each.is_used for each in self._bulk) else _BUSY_POLL_S
 
     def _find_bulk(self, active: ActiveCopy) -> Fetcher:
         """The fetcher that it keeps whenever it is to catch up."""
         if id(active) not in self._bulk_of:
-            among = self._bulk if self._live.is_far else self._bulk[:1]
+            among = self._bulk if self._quiet.is_far else self._bulk[:1]
             self._bulk_of[id(active)] = among[len(self._bulk_of) % len(among)]
         return self._bulk_of[id(active)]
 

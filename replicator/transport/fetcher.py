@@ -1,5 +1,9 @@
 """The threads that fetch: all partitions of a thread in one Fetch, as far as buffers, quotas and memory have room.
 
+The live partitions of a broker have two threads, for the *busy* and the *quiet* ones. The broker goes through all
+partitions of a session for each question and each answer (20 ms and more for 10,000): a record of a busy partition
+would wait for thousands of quiet ones.
+
 A thread has a session with its broker (KIP-227), and each of its partitions is either asked for or left out. What an
 answer names, and what other threads tell (`put`, `remove`), is looked at again; a quiet partition costs nothing in a
 round. So a round costs what has happened, however many partitions there are.
@@ -8,19 +12,22 @@ round. So a round costs what has happened, however many partitions there are.
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.wire import error_codes
-from clusters.wire.connection import Connection
+from clusters.wire.connection import Connection, open_connection
 from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition, FetchPartition
 from replicator.batch.batch_selection import select_batches
+from replicator.batch.overlapping_answer import cut_answer
 from replicator.batch.untransformed_selection import select_untransformed
 from replicator.copy.transactions.transformed_copy import TransformedCopy
 from replicator.errors import BadBatch
@@ -29,6 +36,7 @@ from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.active_copy import ActiveCopy, SessionClock
 from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
 from replicator.transport.confirmation import confirm_sources, needs_confirmation
+from replicator.transport.fetch_turns import FetchTurns
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
 
 log = logging.getLogger("watershed.links")
@@ -47,8 +55,9 @@ _TICK_S: Final = 0.001
 # What the live thread may hold beyond the memory that there is for all: backlogs fill that, and are no reason to wait.
 RESERVED_BYTES: Final[dict[TrafficClass, int]] = {"live": 4 << 20, "bulk": 0}
 _LONG_POLL_S: Final = 0.1
-# A live thread's, while partitions may come to it, or have room again: what is new in one would wait out the poll.
-_COMING_S: Final = 0.01
+# A live thread's, while partitions have room again soon: what is new in one would wait out the poll.
+ROOM_SOON_S: Final = 0.01
+_LOOK_FOR_QUIET_S: Final = 1.0
 # A Fetch that brings something is answered at once, however long it may wait. The broker goes through all partitions of
 # the session for each, so one that brings nothing may wait the longer the more there are.
 _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
@@ -57,8 +66,9 @@ _Place = tuple[uuid.UUID, int]  # topic id and partition
 
 
 class Fetcher(BrokerConnectionThread):
-    """`memory`: the bytes that the worker may still hold. may_come: whether another fetcher of the broker has
-    partitions that it may hand over."""
+    """`memory`: the bytes that the worker may still hold. is_busy: whether it has the busy ones of the live partitions;
+    of no meaning for bulk. coming_s: how long a question may wait at most, because another fetcher of the broker may
+    hand over a partition meanwhile."""
 
     def __init__(
         self,
@@ -66,10 +76,11 @@ class Fetcher(BrokerConnectionThread):
         settings: ConnectionSettings,
         address: BrokerAddress,
         memory: Callable[[], int],
-        may_come: Callable[[], bool] = lambda: False,
+        is_busy: bool = False,
+        coming_s: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        super().__init__("fetch", kind, settings, address)
-        self._memory, self._may_come = memory, may_come
+        super().__init__("fetch-busy" if is_busy else "fetch", kind, settings, address)
+        self._memory, self._is_busy, self._coming_s = memory, is_busy, coming_s
         self._session, self._clock = FetchSession(), SessionClock()
         self._news: deque[tuple[ActiveCopy, bool]] = deque()  # what other threads tell: it is ours (or not any more)
         self._served: dict[int, ActiveCopy] = {}  # ours: asked for, or left out
@@ -81,6 +92,8 @@ class Fetcher(BrokerConnectionThread):
         self._holders: dict[int, ActiveCopy] = {}  # may hold bytes
         self._fits = _ANSWER_BYTES[kind]  # what an answer may have, as the broker's quota for us goes
         self._largest = 0  # bytes of an answer
+        self._look_for_quiet_at = 0.0  # monotonic
+        self._turns: FetchTurns | None = None  # of busy partitions, while the broker is far away
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
 
     @property
@@ -108,16 +121,25 @@ class Fetcher(BrokerConnectionThread):
         early = self._review_changed(now)
         memory = self._memory() + RESERVED_BYTES[self.kind]
         pause = max(self._not_before - now, early if not self._asked else 0.0, 0.0)
-        if not self._asked or memory <= 0 or pause > 0:
+        can_ask = bool(self._asked) and memory > 0 and pause <= 0
+        if not can_ask and (self._turns is None or not self._turns.is_waiting):
             self._sleep(min(pause, LONGEST_SLEEP_S) if pause else LONGEST_SLEEP_S)
             return
         self._asleep = False
+        max_bytes = min(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), self._fits)
+        if self._turns is None:
+            self._fetch(max_bytes, self._find_wait(early))
+        else:
+            self._take_turns(self._turns, can_ask, max_bytes, self._find_wait(early))
+
+    def _find_wait(self, early: float) -> float:
+        """For how many seconds a question may wait for news."""
         wait_s = max(_LONG_POLL_S, min(len(self._asked) * _WAIT_A_PARTITION_S, _LONGEST_POLL_S))
         if self._left_out:
             wait_s = min(_LONG_POLL_S, early)
-        if self.kind == "live" and (self._may_come() or any(map(_waits_for_room, self._left_out.values()))):
-            wait_s = min(wait_s, _COMING_S)
-        self._fetch(max(min(_ANSWER_BYTES[self.kind], memory), _LEAST_ANSWER), wait_s)
+        if self.kind == "live" and any(map(_waits_for_room, self._left_out.values())):
+            wait_s = min(wait_s, ROOM_SOON_S)
+        return min(wait_s, self._coming_s())
 
     # -- which partitions are asked for --------------------------------------------------------------------------------
 
@@ -125,6 +147,9 @@ class Fetcher(BrokerConnectionThread):
         """Ask for what can be fetched now, and leave out what cannot. Returns the seconds until a flow that is beyond
         its quota may be asked for again, at most _LONG_POLL_S."""
         again = {**self._left_out, **self._take_news()}
+        if self._is_busy and now >= self._look_for_quiet_at:
+            self._look_for_quiet_at = now + _LOOK_FOR_QUIET_S
+            self._give_up_quiet(now)
         for active in list(self._holders.values()):
             if not active.copy.queue.buffered:
                 del self._holders[id(active)]
@@ -146,7 +171,7 @@ class Fetcher(BrokerConnectionThread):
         changed: dict[int, ActiveCopy] = {}
         while self._news:
             active, is_ours = self._news.popleft()
-            if not is_ours or active.kind != self.kind:
+            if not is_ours or not self._is_ours(active):
                 self._drop(active)
                 changed.pop(id(active), None)
             else:
@@ -157,6 +182,14 @@ class Fetcher(BrokerConnectionThread):
             self._heaviest = heaviest
             changed.update(self._served)
         return changed
+
+    def _is_ours(self, active: ActiveCopy) -> bool:
+        return active.kind == self.kind and (active.kind == "bulk" or active.is_busy == self._is_busy)
+
+    def _give_up_quiet(self, now: float) -> None:
+        for active in list(self._asked.values()):
+            if active.become_quiet(now):
+                self._drop(active)
 
     def _serve(self, active: ActiveCopy) -> None:
         if id(active) not in self._served:
@@ -181,11 +214,11 @@ class Fetcher(BrokerConnectionThread):
         place = active.copy.source_id, active.copy.key.partition
         if self._asked.get(place) is active:  # not another copy of the same partition
             del self._asked[place]
-            self._session.leave_out(place)
+            (self._turns or self._session).leave_out(place)
 
     def _review(self, active: ActiveCopy, share: int | None = None) -> None:
         """share: bytes that its quota allows; None without one."""
-        if active.kind != self.kind:
+        if not self._is_ours(active):
             self._drop(active)
         elif id(active) not in self._served:
             return
@@ -205,8 +238,9 @@ class Fetcher(BrokerConnectionThread):
             if before is not None:  # a copy that has ended; its removal is on its way
                 self._leave_session(before)
             self._asked[place] = active
+            active.asked_since = time.monotonic()
         position, epoch = copy.source.position, copy.source.leader_epoch
-        self._session.ask(FetchPartition(*place, position, epoch, min(share, most)))
+        (self._turns or self._session).ask(FetchPartition(*place, position, epoch, min(share, most)))
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -214,17 +248,9 @@ class Fetcher(BrokerConnectionThread):
         self._check_connection()
         connection = self._connected()
         sent = time.monotonic()
-        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=min(max_bytes, self._fits))
-        if answers:
-            self._note_answer(time.monotonic() - sent)
-        leaves_out = self._session.is_incremental and connection.throttle_ms == 0
-        if not answers and not leaves_out:
-            self._no_room = time.monotonic()
-            self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
-        elif time.monotonic() - self._no_room > _CAREFUL_S:
-            self._fits = _ANSWER_BYTES[self.kind]
+        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes)
+        self._note_fits(answers, sent, leaves_out := self._session.is_incremental and connection.throttle_ms == 0)
         arrived = time.monotonic()
-        self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
         if leaves_out:
             self._clock.at = arrived
         held_back = self._find_held_back(connection, answers, arrived)
@@ -236,6 +262,45 @@ class Fetcher(BrokerConnectionThread):
         if leaves_out and self.kind == "bulk":
             self._pass_over({id(active) for active, _ in named})
         self._apply_throttle(connection.throttle_ms)
+        if self._is_busy and self.is_far and self._session.is_incremental:
+            settings, address = self.settings, self.address
+            self._turns = FetchTurns(self._session, lambda: open_connection(settings, address))
+
+    def _note_fits(self, answers: list[FetchedPartition], sent: float, leaves_out: bool) -> None:
+        """What the broker's quota for us lets into an answer, as the last one shows. leaves_out: whether partitions
+        that are not in it have nothing new."""
+        if answers:
+            self._note_answer(time.monotonic() - sent)
+        if not answers and not leaves_out:
+            self._no_room = time.monotonic()
+            self._fits = min(self._fits, max(self._largest // 8, _SMALLEST_ANSWER))
+        elif time.monotonic() - self._no_room > _CAREFUL_S:
+            self._fits = _ANSWER_BYTES[self.kind]
+        self._largest = max(self._largest, sum(len(answer.records) for answer in answers))
+
+    def _take_turns(self, turns: FetchTurns, can_ask: bool, max_bytes: int, wait_s: float) -> None:
+        """Take answers as they come, while further questions are under way."""
+        if can_ask:
+            turns.send_due(time.monotonic(), self._round_trip_s, wait_s, max_bytes)
+        for turn in turns.receive_ready(LONGEST_SLEEP_S):
+            arrived = time.monotonic()
+            leaves_out = turn.is_incremental and turn.throttle_ms == 0
+            self._note_fits(turn.partitions, turn.sent, leaves_out)
+            if leaves_out:
+                self._clock.at = arrived
+            for answer in turn.partitions:
+                active = self._asked.get((answer.topic_id, answer.partition))
+                # Else it was handed over meanwhile, or the question was of another copy, at another position.
+                if active is not None and self._is_ours(active) and turn.sent >= active.asked_since:
+                    active.copy.source.asked_at, active.copy.source.received_at = turn.sent, arrived
+                    self._take(active, _cut_overlap(active, answer))
+            self._apply_throttle(turn.throttle_ms)
+
+    def _disconnect(self) -> None:
+        super()._disconnect()
+        if self._turns is not None:
+            self._turns.close()
+            self._turns = None
 
     def _take(self, active: ActiveCopy, answer: FetchedPartition) -> None:
         if active.copy.trouble is None:  # else what is fetched would be dropped
@@ -243,7 +308,7 @@ class Fetcher(BrokerConnectionThread):
             active.leave_session()  # the other fetcher may have it as soon as it is delivered
             _deliver_or_stop(active, answer)
             self._enter_session(active)
-        if active.rate.quota is None or active.kind != self.kind:  # the others are looked at in each round
+        if active.rate.quota is None or not self._is_ours(active):  # the others are looked at in each round
             self._review(active)
 
     def _pass_over(self, named: set[int]) -> None:
@@ -253,11 +318,11 @@ class Fetcher(BrokerConnectionThread):
                 active.leave_session()
                 active.fetched(0)
                 self._enter_session(active)
-                if active.kind != self.kind:
+                if not self._is_ours(active):
                     self._drop(active)
 
     def _enter_session(self, active: ActiveCopy) -> None:
-        if active.kind == self.kind and self._session.is_incremental:
+        if self._is_ours(active) and self._session.is_incremental:
             active.clock = self._clock
 
     def _find_held_back(self, connection: Connection, answers: list[FetchedPartition], arrived: float) -> set[_Place]:
@@ -356,6 +421,21 @@ def _hold(
     tell()
     active.wake()  # the position of a part without records is told as well
     active.fetched(len(records))
+
+
+def _cut_overlap(active: ActiveCopy, answer: FetchedPartition) -> FetchedPartition:
+    """What of the answer no other one has brought. Its ends of the log may be older than those that we know."""
+    source = active.copy.source
+    if answer.error or answer.diverging_epoch is not None:
+        return answer
+    try:
+        part = cut_answer(answer.records, answer.aborted, source.position, source.last_batch)
+    except BadBatch:
+        return answer  # whoever delivers it says what is wrong with it
+    if part.records is answer.records:
+        return answer
+    last_stable = max(answer.last_stable, source.end)
+    return replace(answer, records=part.records, aborted=part.aborted, last_stable=last_stable)
 
 
 def _find_trouble(active: ActiveCopy, answer: FetchedPartition) -> Halt | Reinspect | None:

@@ -23,7 +23,7 @@ COSTS = PartitionCosts(
     read_us=40,
     ledger_bytes=300,
     ledger_us=40,
-    ledger_decode_us=10,
+    ledger_key_us=1,
     begin_us=60,
     kib=6,
     fetch_bytes=35,
@@ -81,14 +81,14 @@ def test_what_one_target_holds_is_what_a_start_and_a_status_cost() -> None:
     beats = one["serving"]  # of each target's workers, one a second
     assert one["reports_s"] - beats == pytest.approx(10 * (ten["reports_s"] - beats), abs=10)
     topologies = rows_of(Estate(20_000, 1, 1, 160, topologies=10))
-    assert topologies["start_s"] == one["start_s"]  # another topology's ledger is read, too
+    others = one["ledger_records"] * 0.9  # another topology's ledger is read, too, but not decoded
+    assert topologies["start_s"] == pytest.approx(one["start_s"] - others * (40 - 1) / 1e6, abs=0.1)
     assert topologies["heaviest"] < one["heaviest"]
 
 
-def test_each_flow_reads_the_ledger_of_its_slots() -> None:
+def test_all_flows_share_one_reading_of_the_ledger() -> None:
     one, many = rows_of(Estate(20_000, 1, 1, 4)), rows_of(Estate(20_000, 1, 1, 4, flows=50))
-    assert one["start_s"] == many["start_s"]  # one listing serves all flows
-    assert many["killed_s"] - 10 > 5 * (one["killed_s"] - 10)
+    assert (one["start_s"], one["killed_s"]) == (many["start_s"], many["killed_s"])
 
 
 def test_limits_are_named_with_the_worst_first() -> None:

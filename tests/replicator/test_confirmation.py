@@ -81,6 +81,8 @@ class Reading:
     def fetch(self, after: float = 0.0) -> int:
         """The position after one more Fetch, so many seconds after the last one."""
         self.now += after
+        self.active.is_busy = False  # there is no other fetcher that would have it
+        self.fetcher.put(self.active)
         self.fetcher._round()
         return self.copy.source.position
 

@@ -192,9 +192,13 @@ def test_a_fetch_waits_the_longer_the_more_partitions_the_broker_goes_through(mo
 
 def test_a_live_partition_is_taken_up_soon_where_others_catch_up(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = OneCopy(monkeypatch, Waits)
-    monkeypatch.setattr(scene.fetcher, "_may_come", lambda: True)
+    threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    monkeypatch.setattr(scene.fetcher, "_coming_s", threads._busy._coming_s)
     scene.fetcher._round()
-    assert scene.wire.waits == [10]
+    assert scene.wire.waits == [30]
+    threads._bulk[0].put(active_copy_of())
+    scene.fetcher._round()
+    assert scene.wire.waits == [30, 10]
 
 
 def test_a_live_partition_that_waits_for_room_does_not_wait_out_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +206,62 @@ def test_a_live_partition_that_waits_for_room_does_not_wait_out_a_poll(monkeypat
     full = active_copy_of(source_id=scene.cluster.create_topic("full", 1).topic_id)
     for at in range(MAX_BATCHES_IN_FLIGHT):
         _deliver_or_stop(full, answer(at + 1, data(at)))
+    full.is_busy = False
     scene.fetcher.put(full)
     scene.fetcher._round()
     full.copy.halt("changed")
     scene.fetcher._round()
     assert scene.wire.waits == [10, 100]
+
+
+def take(threads: SourceBrokerThreads, active: ActiveCopy, answered: FetchedPartition) -> None:
+    threads._find_fetcher(active)._take(active, answered)
+
+
+def find_owners(threads: SourceBrokerThreads) -> list[str]:
+    """Which fetchers serve a partition, after each has looked at what others told it."""
+    fetchers = {"quiet": threads._quiet, "busy": threads._busy, "bulk": threads._bulk[0]}
+    for fetcher in fetchers.values():
+        fetcher._review_changed(time.monotonic())
+    return [name for name, fetcher in fetchers.items() if fetcher._served]
+
+
+def test_a_partition_with_records_twice_in_a_second_does_not_wait_for_the_quiet_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It comes back to them when it has had none for five."""
+    threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    active = active_copy_of()
+    threads.add(active)
+    now = 1_000.0
+    monkeypatch.setattr("replicator.transport.active_copy.time.monotonic", lambda: now)
+    take(threads, active, answer(1, data(0)))
+    now = 1_001.5
+    take(threads, active, answer(2, data(1)))
+    assert find_owners(threads) == ["quiet"]
+    now = 1_002.0
+    take(threads, active, answer(3, data(2)))
+    assert find_owners(threads) == ["busy"]
+    now = 1_006.9
+    threads._busy._look_for_quiet_at = 0.0
+    assert find_owners(threads) == ["busy"]
+    now = 1_007.0
+    threads._busy._look_for_quiet_at = 0.0
+    threads._busy._review_changed(now)
+    assert find_owners(threads) == ["quiet"]
+    assert not threads._busy._asked
+
+
+def test_a_busy_partition_that_falls_behind_comes_back_to_the_busy_ones() -> None:
+    threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
+    active = active_copy_of()
+    threads.add(active)
+    take(threads, active, answer(9, data(0)))
+    take(threads, active, answer(9, data(1)))
+    assert find_owners(threads) == ["bulk"]
+    for _ in range(CALM_FETCHES):
+        take(threads, active, answer(0))
+    assert find_owners(threads) == ["busy"]
 
 
 def test_a_round_costs_nothing_for_those_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,7 +361,7 @@ def test_partitions_that_catch_up_are_shared_by_fetchers_of_a_broker_far_away(
 ) -> None:
     """Their answers are on the way at different times."""
     threads = SourceBrokerThreads(CLOUD, NOWHERE, lambda: 1 << 20)
-    threads._live._round_trip_s = round_trip_s
+    threads._quiet._round_trip_s = round_trip_s
     actives = [active_copy_of() for _ in range(4)]
     for active in actives:
         threads.add(active)

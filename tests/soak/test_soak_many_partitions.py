@@ -129,8 +129,8 @@ def phase(name: str, traffic: Traffic, touched: Callable[[Place], bool], away: C
     helped, because the broker was not there."""
     began = time.monotonic()
     yield
-    ended = time.monotonic()
-    until(lambda: traffic.arrived >= traffic.written - RATE, 240)  # what was written in it has arrived
+    ended, written = time.monotonic(), traffic.written
+    until(lambda: traffic.arrived >= written - RATE, 240)  # what was written in it has arrived
     mine = [(delay, place) for at, delay, place in list(traffic.delays) if began <= at <= ended]
     hit = sorted((delay, place) for delay, place in mine if touched(place))
     other = sorted(delay for delay, place in mine if not touched(place))

@@ -208,6 +208,14 @@ class CompressingContender(WatershedContender):
             time.sleep(0.2)
 
 
+class TransactionContender(WatershedContender):
+    """A worker of a flow that copies in transactions: all that a flow with `transform` does, but changing records."""
+
+    def __init__(self, place: BenchClusters) -> None:
+        super().__init__(place, more="    delivery: {semantics: transactions}\n")
+        self.name = "watershed transactions"
+
+
 class TransformingContender(WatershedContender):
     """A worker of a flow with `transform`. transform: the lines of the key, in the file's form."""
 

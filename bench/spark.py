@@ -1,8 +1,9 @@
 """Flows that change records, against MirrorMaker 2 with single-message transforms; and topics through a folder.
 
 Both flows leave out records without a value and set a header. MirrorMaker 2 hands its transforms the bytes of a value,
-so that none of them can mask a field; `watershed text`, which does by a regular expression, is ours alone. An archive
-is measured by its processor time, a restore beside a worker that copies the same topic. Environment:
+so that none of them can mask a field; `watershed text`, which does by a regular expression, is ours alone. `watershed
+transactions` copies as they do and changes nothing: it shows what the machine allows beside the changing. An archive is
+measured by its processor time, a restore beside a worker that copies the same topic. Environment:
 
     BENCH_SECONDS     how long a copy lasts, about (default 20)
     BENCH_ROUNDS      how often each contender copies a topic; the median counts (default 3)
@@ -21,7 +22,13 @@ from typing import Any, Final
 
 from bench.archive_contenders import ArchiveContender, RestoreContender
 from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import CopyRun, MirrorMakerContender, TransformingContender, WatershedContender
+from bench.copy_contenders import (
+    CopyRun,
+    MirrorMakerContender,
+    TransactionContender,
+    TransformingContender,
+    WatershedContender,
+)
 from bench.goals import build_archive_goals, build_transform_goals
 from bench.results import choose_size, is_smoke_run, publish_results, report_progress
 from bench.workload import CopyCase, LoadedTopic, delete_bench_topic, load_topic
@@ -62,6 +69,7 @@ def main() -> int:
         contenders: list[_Contender] = [
             TransformingContender(place, "watershed bytes", _BYTES),
             MirrorMakerContender(place, "mm2 transforms", process, tuned=True, more=_TRANSFORMS),
+            TransactionContender(place),
             WatershedContender(place),
             ArchiveContender(place),
             RestoreContender(place),

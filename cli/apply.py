@@ -45,7 +45,7 @@ def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
     from replicator.apply import apply_plan
     from topology.inventory_json import decode_capability_record
     from topology.loader import read_text_file
-    from topology.unsupported_settings import read_unsupported_settings
+    from topology.unsupported_settings import list_unsupported_promises
 
     plan = compile_plan_at(path)
     records = [decode_capability_record(read_text_file(file)) for file in probed]
@@ -57,7 +57,7 @@ def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
         if form == "text":
             click.echo(f"{change.cluster}: {change.what} {change.name}" + (f": {change.error}" if change.error else ""))
 
-    for each in read_unsupported_settings(path):
+    for each in list_unsupported_promises(path):
         click.echo(f"note: {each}", err=True)
     connect = build_settings_lookup(plan)
     if lacking := list_missing_apply_rights(plan, connect):

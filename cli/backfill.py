@@ -17,6 +17,7 @@ import click
 
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 from cli.quantity_param import RATE_PARAM
+from topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from clusters.partition_status_records import PartitionStatus
@@ -159,6 +160,7 @@ class _Watch:
         """Whether there is nothing to wait for any more. Raises ClusterError."""
         from clusters.partition_status_records import read_partition_statuses
         from cutover.operations.backfill import find_open_partitions
+        from replicator.partition_states import PAUSED
         from replicator.worker.flow_state import is_halted
 
         self.open, _ = find_open_partitions(self._target, self._found)
@@ -168,7 +170,11 @@ class _Watch:
             if each.flow == self._found.flow.id and each.at_ms >= self._began_ms
         }
         told = [reports.get((part.key.topic, part.key.partition)) for part in self.open]
-        self.halted = [_describe_halt(each) for each in told if each is not None and is_halted(each.state)]
+        self.halted = [
+            _describe_halt(each, self._file)
+            for each in told
+            if each is not None and (is_halted(each.state) or each.state == PAUSED)
+        ]
         if time.monotonic() - self._told >= _TOLD_S:
             self._told = time.monotonic()
             click.echo(self._describe_progress(reports), err=True)
@@ -188,7 +194,14 @@ class _Watch:
         return f"{done}, {left:,} offsets left, {rate / 1e6:.1f} MB/s"
 
 
-def _describe_halt(report: PartitionStatus) -> str:
+def _describe_halt(report: PartitionStatus, file: str) -> str:
+    from replicator.partition_states import PAUSED
+
+    if report.state == PAUSED:
+        return (
+            f"{report.topic}-{report.partition}: paused by a person; "
+            f"`{render_shell_command('topology', 'status', file)}` says by whom, and how it goes on"
+        )
     remedy = f"\n  what to do: {report.remedy}" if report.remedy else ""
     return f"{report.topic}-{report.partition}: {report.state}: {report.error}{remedy}"
 

@@ -1,4 +1,6 @@
-"""`topology verify --explain CHUNK`: the records of a difference, read from both clusters again. Needs no Spark."""
+"""`topology verify --explain CHUNK`: the records of a difference, read from both clusters again.
+
+Needs Spark only for a flow that changes records: what should stand at the target is worked out again."""
 
 from __future__ import annotations
 
@@ -6,18 +8,21 @@ import json
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from clusters.admin import Admin
 from clusters.claim_rules import find_partition_claims
 from clusters.settings import ConnectionSettings, resolve_connection_settings
+from replicator.ledger.ledger import read_ledger
 from spark.errors import WrongUse
 from spark.evidence.chunk_names import find_chunk_by_name
-from spark.evidence.difference_explanation import ChunkExplanation, SideReader, explain_differences
+from spark.evidence.difference_explanation import ChunkExplanation, OriginReader, SideReader, explain_differences
 from spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
+from spark.failure_text import raise_as_spark_error
 from spark.judging.flow_observation import read_flow_facts
 from spark.judging.record_ownership import (
     is_target_shared,
@@ -28,14 +33,23 @@ from spark.judging.record_ownership import (
 )
 from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.fetch_answers import PartitionAddress
+from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_all_fingerprints
+from spark.reading.range_requests import RangeRequest
 from spark.reading.schema_id_pairs import NO_ID_REWRITE
 from spark.reading.schema_id_rewrite import read_schema_id_pairs
 from spark.reading.whole_records import read_whole_records
+from spark.session import borrow_spark_session
+from spark.transform.transformed_ranges import read_expected_records, read_transformed_range
 from topology import compile_path
 from topology.errors import TopologyError
 from topology.plan import Plan, PlanFlow
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUIET: Final = {"spark.log.level": "OFF"}  # what it says of an expression that fails names values of records
+_REMEDY: Final = "It needs the flow's secrets, as the proof did"
 _PROOFS = Path(".watershed") / "proofs"
 
 
@@ -80,12 +94,12 @@ def _explained(
     plan: Plan, flow: PlanFlow, chunk: Mapping[str, Any], diffs: list[dict[str, Any]], folder: Path
 ) -> ChunkExplanation:
     ids = _topic_ids(folder, chunk)
+    foreign = chunk["topic"] in _inferred(folder, flow)
     with ExitStack() as stack:
         settings = [resolve_connection_settings(plan.cluster(alias)) for alias in (flow.source, flow.target)]
         source, target = (stack.enter_context(Admin(each)) for each in settings)
         for admin in (source, target):
             admin.check_identity()
-        foreign = chunk["topic"] in _inferred(folder, flow)
         facts = read_flow_facts(flow, source, target, (settings[0], settings[1]), [chunk["topic"]], foreign)
         schema_ids = read_schema_id_pairs(flow, settings[0], settings[1], [] if foreign else [chunk["topic"]])
         skip, only = ((), ()) if foreign else _whose(flow, settings[0], settings[1], target.cluster_id())
@@ -112,7 +126,46 @@ def _explained(
         ),
     )
     here, there = (_reader(address) for address in addresses)
-    return explain_differences(chunk, diffs, here, there)
+    if flow.transform is None or foreign:
+        return explain_differences(chunk, diffs, here, there)
+    with (
+        borrow_spark_session(f"watershed-explain-{plan.topology}", _QUIET) as session,
+        raise_as_spark_error("what was expected could not be worked out", _REMEDY),
+    ):
+        expected = _expected_reader(session, plan, flow, addresses[0])
+        return explain_differences(chunk, diffs, expected, there, origin=_origin_reader(flow, addresses))
+
+
+def _expected_reader(session: SparkSession, plan: Plan, flow: PlanFlow, address: PartitionAddress) -> SideReader:
+    """What should stand at the target of a flow that changes records, by source offset."""
+
+    def build_request(span: OffsetRange) -> RangeRequest:
+        return RangeRequest(
+            0,
+            flow.source,
+            address.topic,
+            str(address.topic_id),
+            address.partition,
+            span.start,
+            span.end,
+            address.timestamps,
+            tuple(address.skip),
+            address.ids,
+            claims=address.claims,
+            transform=flow.transform,
+        )
+
+    return SideReader(
+        lambda span: read_transformed_range(session, plan, build_request(span)),
+        lambda span, at: read_expected_records(session, plan, build_request(span), at),
+    )
+
+
+def _origin_reader(flow: PlanFlow, addresses: tuple[PartitionAddress, PartitionAddress]) -> OriginReader:
+    source, target = addresses
+    runs = read_ledger(target.settings, flow=flow.id).map(flow.id, source.topic, source.partition)
+    plain = replace(source, ids=NO_ID_REWRITE)  # as it is stored
+    return OriginReader(runs.to_source, lambda span, at: read_whole_records(plain, span, at))
 
 
 def _read_marks(flow: PlanFlow, topic: str, source: ConnectionSettings) -> ExternalMarks:

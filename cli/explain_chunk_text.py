@@ -12,6 +12,7 @@ from spark.evidence.difference_explanation import ChunkExplanation, ExplainedDif
 from spark.reading.whole_records import WholeRecord
 
 _MOST: Final = 200  # bytes of a value
+_SIDES: Final = ("source", "target")
 _BEFORE: Final = 40  # bytes shown in front of the first that differs
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -20,7 +21,7 @@ def render_chunk_explanation(chunk: Mapping[str, Any], found: ChunkExplanation, 
     """For people. reveal: show keys, values and headers, too."""
     lines = _head(chunk, found)
     for number, each in enumerate(found.explained, 1):
-        lines += ["", *_one(number, each, reveal=reveal)]
+        lines += ["", *_one(number, each, found, reveal=reveal)]
     if found.total > len(found.explained):
         lines += ["", f"and {found.total - len(found.explained)} more: see diffs.parquet"]
     if found.explained and not reveal:
@@ -40,16 +41,20 @@ def encode_chunk_explanation(chunk: Mapping[str, Any], found: ChunkExplanation, 
             "near": [_json(near, reveal=reveal) for near in each.near[at]],
         }
 
+    def one(each: ExplainedDifference) -> dict[str, Any]:
+        kind = {"kind": each.kind, "components": list(each.components)}
+        if not found.is_transformed:
+            return {**kind, "source": side(each, 0), "target": side(each, 1)}
+        origin = None if each.origin is None else _json(each.origin, reveal=reveal)
+        return {**kind, "origin": origin, "expected": side(each, 0), "target": side(each, 1)}
+
     return {
         "chunk": dict(chunk),
         "total": found.total,
         "anew": found.anew,
         "equal_now": found.equal_now,
         "expired": {"source": found.expired[0], "target": found.expired[1]},
-        "differences": [
-            {"kind": e.kind, "components": list(e.components), "source": side(e, 0), "target": side(e, 1)}
-            for e in found.explained
-        ],
+        "differences": [one(each) for each in found.explained],
     }
 
 
@@ -78,13 +83,17 @@ def _head(chunk: Mapping[str, Any], found: ChunkExplanation) -> list[str]:
     return lines
 
 
-def _one(number: int, each: ExplainedDifference, *, reveal: bool) -> list[str]:
+def _one(number: int, each: ExplainedDifference, found: ChunkExplanation, *, reveal: bool) -> list[str]:
     title = f"{each.kind} ({', '.join(each.components)})" if each.components else each.kind
     lines = [click.style(f"{number}. {title}", bold=True)]
+    names = ("expected", "target  ") if found.is_transformed else ("source", "target")
+    if found.is_transformed:
+        lines += _origin(each, reveal=reveal)
     for side in (0, 1):
-        name, record = ("source", "target")[side], each.records[side]
+        name, record = names[side], each.records[side]
         if each.offsets[side] is None:
-            lines.append(f"  {name}  no such record")
+            why = ", `where` leaves it out" if each.is_left_out and side == 0 else ""
+            lines.append(f"  {name}  no such record{why}")
         elif record is None:
             lines.append(f"  {name}  {each.offsets[side]}  {each.then[side]}")
         else:
@@ -93,9 +102,18 @@ def _one(number: int, each: ExplainedDifference, *, reveal: bool) -> list[str]:
             lines += _values(record, each.records[1 - side], each.components) if reveal else []
     for side in (0, 1):
         if each.near[side]:
-            lines.append(f"  near it on the {('source', 'target')[side]}")
+            where = "as expected from the source" if found.is_transformed and side == 0 else f"on the {_SIDES[side]}"
+            lines.append(f"  near it {where}")
             lines += [f"    {_line(record)}" for record in each.near[side]]
     return lines
+
+
+def _origin(each: ExplainedDifference, *, reveal: bool) -> list[str]:
+    """The source's record as it is, before the flow changes it."""
+    if each.origin is None:
+        return ["  source    not known: it expired, or no record of the source leads there"]
+    values = _values(each.origin, None, ()) if reveal else []
+    return [f"  source    {_line(each.origin)}", *values]
 
 
 def _line(record: WholeRecord) -> str:

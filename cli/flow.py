@@ -11,6 +11,7 @@ import click
 from cli.actor import name_actor
 from cli.flow_adopt import adopt
 from cli.flow_decisions import accept_gap, copy_foreign, reseed
+from cli.flow_partitions import move, order_partitions, partition_option, reason_option, topic_option
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from replicator.flow_state_order import FlowOrder
 
 _ORDERS: tuple[tuple[FlowOrder, str], ...] = (
-    ("pause", "Copy nothing more for now; positions are kept."),
-    ("resume", "Go on where it was paused or stopped."),
     ("stop", "Copy nothing more; positions are kept."),
     ("restart", "Go on, and look again at partitions that stopped loudly."),
 )
@@ -27,7 +26,8 @@ _ORDERS: tuple[tuple[FlowOrder, str], ...] = (
 
 @click.group(epilog="Example: topology flow pause onprem-to-cloud orders.yaml")
 def flow() -> None:
-    """Pause, resume, stop or restart a flow; decide about partitions that stopped loudly; go on behind another copier.
+    """Pause, resume, stop or restart a flow; pause or move single partitions; decide about those that stopped loudly;
+    go on behind another copier.
 
     Workers follow within a second. Positions are kept in every case; `restart` also makes partitions that stopped
     loudly look at their logs again.
@@ -46,6 +46,7 @@ def _desired(order: FlowOrder, meaning: str) -> click.Command:
 
 for _order, _meaning in _ORDERS:
     flow.add_command(_desired(_order, _meaning))
+flow.add_command(move)
 flow.add_command(accept_gap)
 flow.add_command(reseed)
 flow.add_command(copy_foreign)
@@ -62,6 +63,43 @@ def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
     for note in list_order_notes(plan, connect, order):  # behind the order, which may be urgent
         click.echo(f"note: {note}", err=True)
     return 0
+
+
+@flow.command(epilog="Example: topology flow pause onprem-to-cloud orders.yaml --topic orders --partition 3")
+@click.argument("flow_id", metavar="FLOW")
+@click.argument("path", type=click.Path(path_type=Path))
+@topic_option
+@partition_option
+@reason_option
+def pause(flow_id: str, path: Path, topic: str | None, partition: int | None, reason: str) -> int:
+    """Copy nothing more for now, of the flow, of one topic or of one partition; positions are kept.
+
+    A paused topic or partition stays paused over restarts of the workers and after `topology apply`, until `topology
+    flow resume` names it. `topology status` says who paused it, when and why. Until then no migration of its topic
+    begins, and a proof calls what is not copied unproven.
+    """
+    if topic is None:
+        if partition is not None or reason:
+            raise click.UsageError("--partition and --reason are about a topic: name it with --topic")
+        return _want("pause", flow_id, path)
+    return order_partitions("pause", flow_id, path, topic, partition, reason=reason)
+
+
+@flow.command(epilog="Example: topology flow resume onprem-to-cloud orders.yaml --topic orders")
+@click.argument("flow_id", metavar="FLOW")
+@click.argument("path", type=click.Path(path_type=Path))
+@topic_option
+@partition_option
+def resume(flow_id: str, path: Path, topic: str | None, partition: int | None) -> int:
+    """Go on where it was paused or stopped: the flow, one topic with all of its partitions, or one partition.
+
+    Without --topic the flow goes on, and what was paused alone stays paused.
+    """
+    if topic is None:
+        if partition is not None:
+            raise click.UsageError("--partition is about a topic: name it with --topic")
+        return _want("resume", flow_id, path)
+    return order_partitions("resume", flow_id, path, topic, partition)
 
 
 @flow.command(epilog="Example: topology flow quarantined onprem-to-cloud orders.yaml --topic orders")

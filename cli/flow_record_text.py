@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from clusters.partition_orders import (
+    PartitionMove,
+    PartitionPause,
+    describe_move,
+    describe_pause,
+    find_partition_order,
+    index_partition_orders,
+    is_chosen_worker,
+)
 from topology.egress_compression import EgressCompression, describe_saved_bytes
 
 
@@ -22,8 +32,37 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
         lines.append(f"ends at {flow['end']}; nothing behind it is copied")
     if flow.get("retired"):
         lines.append(f"applications have moved, so it no longer copies: {', '.join(flow['retired'])}")
+    lines += _describe_pauses(flow)
+    lines += _describe_moves(flow)
     if flow["desired"] == "running" and not flow["partitions"]:
         lines.append(
             "no worker reports a partition of it: no topic matches, no worker runs, or its log says what fails"
         )
     return lines
+
+
+def _describe_pauses(flow: dict[str, Any]) -> Iterator[str]:
+    """Each pause; and that workers of an earlier version pause more, because they read the flow as a paused one."""
+    pauses = index_partition_orders(PartitionPause(**each) for each in flow.get("paused", ()))
+    yield from map(describe_pause, pauses.values())
+    more = [
+        f"{row['topic']}-{row['partition']}"
+        for row in flow["partitions"]
+        if pauses and row["state"] == "paused" and not find_partition_order(pauses, row["topic"], row["partition"])
+    ]
+    if more and flow["desired"] == "running":
+        yield (
+            f"{len(more)} more partitions stand still ({', '.join(more[:3])}{', …' if len(more) > 3 else ''}): their "
+            "workers are of a version that knows no pauses of single partitions; `topology fleet restart` replaces them"
+        )
+
+
+def _describe_moves(flow: dict[str, Any]) -> Iterator[str]:
+    """Each move with what has become of it, as workers report the partitions that it holds for."""
+    moves = index_partition_orders(PartitionMove(**each) for each in flow.get("moved", ()))
+    for move in moves.values():
+        about = [r for r in flow["partitions"] if find_partition_order(moves, r["topic"], r["partition"]) is move]
+        others = sorted({row["worker"] for row in about if not is_chosen_worker(row["worker"], move.worker)})
+        yield describe_move(move) + (
+            f"; served by {', '.join(others)}, until worker {move.worker} is there" if others else ""
+        )

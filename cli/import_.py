@@ -66,17 +66,18 @@ def import_(
     elif output is None:
         click.echo(report.text, nl=False)
     if not quiet and not (form == "json" or as_json):
-        _explain(report, path, str(output) if output is not None else "the topology above")
+        _explain(report, path, output)
     return int(report.errors > 0)
 
 
-def _explain(report: ImportReport, path: Path, result: str) -> None:
-    from topology.interop.import_report import render_import_findings
+def _explain(report: ImportReport, path: Path, output: Path | None) -> None:
+    from topology.interop.import_report import render_import_findings, render_lint_findings, render_not_carried
 
+    where, result = ("the topology above", "FILE") if output is None else (str(output), str(output))
     for title, block in (
-        (f"Not carried over from {path}:", [str(each) for each in report.not_carried]),
+        (f"Not carried over from {path}:", render_not_carried(report.not_carried)),
         (f"What {path} does wrong:", render_import_findings(report.source)),
-        (f"What the linter says about {result}:", render_import_findings(report.result)),
+        (f"What the linter says about {where}:", render_lint_findings(report, result)),
     ):
         if block:
             click.echo(f"\n{title}", err=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
 
 _FLOW_ORDERS = ("pause", "resume", "stop", "restart")  # replicator.flow_state_order, which imports a Kafka client
+_PARTITION_ORDERS = ("pause", "resume", "move", "release")  # replicator.partition_control
 
 
 def show_decisions(topology: str, flows: frozenset[str], targets: Iterable[ConnectionSettings], form: str) -> int:
@@ -96,10 +97,15 @@ def _place(line: Mapping[str, Any]) -> str:
         return f" group {line['group']}"
     if line["kind"] == "sync":
         return f" {', '.join(line['groups'])}"
-    return f" {line['topic']}-{line['partition']}" if line["kind"] not in _FLOW_ORDERS else ""
+    if line["kind"] in _FLOW_ORDERS and "topic" not in line:
+        return ""
+    return f" {line['topic']}" if line["partition"] is None else f" {line['topic']}-{line['partition']}"
 
 
 def _about(line: Mapping[str, Any]) -> str:
+    if line["kind"] in _PARTITION_ORDERS and "topic" in line:
+        to = f", to worker {line['worker']}" if line["worker"] else ""
+        return to + (f": {line['reason']}" if line["reason"] else "")
     if line["kind"] in _FLOW_ORDERS:
         return f", {line['before']} -> {line['after']}"
     if line["kind"] == "reset-group":

@@ -41,6 +41,12 @@ _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
     "--config", type=click.Path(path_type=Path), help="topology.lint.yaml; default: the nearest above a file."
 )
 @click.option("--spark", "with_spark", is_flag=True, help="Have Spark judge the expressions of `transform`, too.")
+@click.option(
+    "--registries",
+    "ask_registries",
+    is_flag=True,
+    help="With --spark: compare `transform.schema` with the newest versions in the schema registries of sources.",
+)
 @click.option("--profile", type=click.Choice(["regular", "strict", "audit"]), help="How much to ask of a file.")
 def lint(
     paths: tuple[Path, ...],
@@ -51,13 +57,14 @@ def lint(
     baseline: Path | None,
     config: Path | None,
     with_spark: bool,
+    ask_registries: bool,
     profile: Profile | None,
 ) -> int:
-    """Find what is wrong with topology files, offline. A directory stands for the *.yaml files in it; those that say
-    the same `metadata.name` form one topology.
+    """Find what is wrong with topology files, offline but for --registries. A directory stands for the *.yaml files in
+    it; those that say the same `metadata.name` form one topology.
 
     Exits 1 with findings, 2 when a path is missing or holds no topology (another kind of document, not text); the
-    other files are linted all the same.
+    other files are linted all the same; 2 also when Spark does not start or a registry does not answer.
     """
     from dataclasses import replace
 
@@ -67,6 +74,8 @@ def lint(
     from topology.loader import load_readable_topologies
     from topology.reports import render_lint_report
 
+    if ask_registries and not with_spark:
+        raise click.UsageError("--registries goes with --spark: Spark says what the types in `schema` are")
     seen = _read_inventory(inventory, probed)
     known = read_baseline(baseline) if baseline is not None else frozenset()
     files, unreadable = [], []
@@ -77,7 +86,7 @@ def lint(
     if with_spark:
         from spark.transform.topology_expressions import add_expression_problems
 
-        judged = add_expression_problems([loaded for _, loaded in files])
+        judged = add_expression_problems([loaded for _, loaded in files], ask_registries=ask_registries)
         files = [(path, loaded) for (path, _), loaded in zip(files, judged, strict=True)]
     topologies = [loaded.topology for _, loaded in files if loaded.topology is not None]
     results = []

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,8 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "saved_bytes": sum(row["saved_bytes"] for row in partitions),
                 "end": str(record.flow.end) if record and record.flow.end is not None else None,
                 "retired": sorted(record.retired) if record else [],
+                "paused": [asdict(each) for each in record.pauses] if record else [],
+                "moved": [asdict(each) for each in record.moves] if record else [],
                 "partitions": partitions,
                 "sync": [report.to_json() for report in beside if report.flow == flow.id],
             }

@@ -64,6 +64,16 @@ class ControlRecordBody:
         for each in _form_fields(kind):
             content = getattr(self, each.name)
             value[each.name] = content if each.encode is None else each.encode(content)
+        return self.adapt_for_earlier_versions(value)
+
+    def adapt_for_earlier_versions(self, value: ControlValue) -> ControlValue:
+        """The value as it is written. A kind may write what earlier versions obey safely, although they do not know all
+        that the record says; `undo_adaptation` takes it back."""
+        return value
+
+    @classmethod
+    def undo_adaptation(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inverse of `adapt_for_earlier_versions`."""
         return value
 
     @classmethod
@@ -76,6 +86,7 @@ class ControlRecordBody:
         at = VERSION_KEY
         try:
             _require_version(value, cls.FORMAT)
+            value = cls.undo_adaptation(value)
             found: dict[str, Any] = {}
             for each in _form_fields(kind):
                 at = each.name

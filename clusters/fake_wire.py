@@ -118,8 +118,10 @@ class FakeWire:
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        rack: str = "",
     ) -> list[FetchedPartition]:
-        """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once."""
+        """Waits for `min_bytes`, at most `max_wait_ms`; an error or a divergence is answered at once. Nothing is known
+        of racks: its one broker serves every reader."""
         if not isinstance(asked, FetchSession):
             return self._fetch(asked, max_wait_ms, min_bytes, max_bytes, isolation)
         question = asked.build_question()

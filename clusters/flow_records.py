@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from clusters.control_records import read_latest_records
 from clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from clusters.control_values import ControlValue
 from clusters.errors import TopicMissing
 from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
+from clusters.partition_orders import (
+    PartitionMove,
+    PartitionPause,
+    describe_move,
+    describe_pause,
+)
 from clusters.producer_registry import PRODUCER_PREFIX
 from clusters.settings import ConnectionSettings
 from topology.copy_bounds import CopyBound
@@ -28,6 +35,7 @@ ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clust
 WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld_rights_records`)
 JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
 END_PREFIX = "end|"  # keys of where partitions end (`clusters.partition_end_records`)
+_BESIDE_PAUSES: Final = "state_beside_pauses"  # key of the state that a flow with pauses has
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
     *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX),
@@ -50,12 +58,15 @@ class FlowRecord(ControlRecordBody):
     for another revision do not count any more (`clusters.partition_end_records`).
     guarantee: what the clusters could give the flow when it was applied (`topology.delivery_guarantee`); None where
     nobody wrote it down.
+    pauses, moves: what persons ordered about single topics and partitions. A running flow with pauses is written as a
+    paused one, with its state under another key: workers of versions that do not know pauses leave all of the flow
+    alone, and copy nothing that is paused (decision 0116).
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
         "a flow record",
         FLOWS_TOPIC,
-        added_later=("existed", "retired", "begins", "guarantee", "end_revision"),
+        added_later=("existed", "retired", "begins", "guarantee", "end_revision", "pauses", "moves"),
         remedy="Write it again with `topology apply`",
     )
     flow: PlanFlow
@@ -70,11 +81,25 @@ class FlowRecord(ControlRecordBody):
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     guarantee: Guarantee | None = None
     end_revision: int = 0
+    pauses: tuple[PartitionPause, ...] = ()
+    moves: tuple[PartitionMove, ...] = ()
 
     @property
     def key(self) -> str:
         """The flow's id."""
         return str(self.flow.id)
+
+    def adapt_for_earlier_versions(self, value: ControlValue) -> ControlValue:
+        """A running flow with pauses stands there as a paused one."""
+        if not self.pauses or self.state != "running":
+            return value
+        return value | {"state": "paused", _BESIDE_PAUSES: self.state}
+
+    @classmethod
+    def undo_adaptation(cls, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The value with the state that the flow has beside its pauses."""
+        is_adapted = value.get("state") == "paused" and value.get("pauses") and _BESIDE_PAUSES in value
+        return {**value, "state": value[_BESIDE_PAUSES]} if is_adapted else value
 
     def selects(self, topic: str) -> bool:
         """Whether the flow copies this source topic now."""
@@ -120,6 +145,11 @@ def choose_start(flow: PlanFlow, topic: str, partition: int) -> StartPosition:
     if isinstance(flow.start, CopyBound) and flow.start.offsets and flow.start.find_offset(topic, partition) is None:
         return "earliest"
     return flow.start
+
+
+def describe_partition_orders(record: FlowRecord) -> tuple[str, ...]:
+    """What persons ordered about single topics and partitions, one text each."""
+    return (*map(describe_pause, record.pauses), *map(describe_move, record.moves))
 
 
 def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:

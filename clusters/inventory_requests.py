@@ -40,12 +40,14 @@ _LEFT_OUT = UNKNOWN_TOPIC_CODES | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 @dataclass(frozen=True, slots=True)
 class ScannedTopic:
-    """A topic's shape. id as Kafka prints it; leaders[partition] is a broker id, None without one at the moment."""
+    """A topic's shape. id as Kafka prints it; leaders[partition] is a broker id, None without one at the moment.
+    replicas: the broker ids of a partition's replicas, sorted, each combination once."""
 
     id: str | None
     internal: bool
     replication_factor: int
     leaders: tuple[int | None, ...]
+    replicas: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,7 @@ def _described(topic: Any) -> ScannedTopic:
         internal=bool(topic.is_internal),
         replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 0,
         leaders=tuple(led[number] for number in sorted(led)),
+        replicas=tuple(sorted({tuple(sorted(node.id for node in part.replicas)) for part in topic.partitions})),
     )
 
 

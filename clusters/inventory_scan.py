@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from clusters.capabilities import BrokerAnswers, combine_answers, read_topic_ids
 from clusters.control_topics import FLOWS_TOPIC
 from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.flow_records import read_flows
+from clusters.flow_records import describe_partition_orders, read_flows
 from clusters.group_listing import GroupListing
 from clusters.inventory_requests import ScannedConfigs, ScannedTopic, ScanRequests
 from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
@@ -96,6 +96,8 @@ class _Scan:
         self.cluster_id, self.ports = self.survey.brokers()
         if settings.cluster_id not in (None, self.cluster_id):
             raise build_wrong_cluster_error(settings, self.cluster_id)
+        self.racks = {broker.id: broker.rack or "" for broker in self.ports}
+        self.replica_racks: dict[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]] = {}
         self.inquiries = self._inquiries(stack)
 
     def whole(self, sample_s: float) -> InventoryCluster:
@@ -124,6 +126,7 @@ class _Scan:
                 rate_bytes=_rate(first, last, partitions),
                 records_end=sum(ends.get(each, 0) for each in partitions),
                 last_append_ms=max((newest[each] for each in partitions if each in newest), default=None),
+                replica_racks=self._list_replica_racks(topic),
             )
         self._note_tiered(topics)
         orders = self._told("orders of Watershed", read_flows, self.settings) if FLOWS_TOPIC in topics else None
@@ -140,12 +143,20 @@ class _Scan:
             acls=acls,
             quotas=quotas,
             flows={
-                flow_id: InventoryFlow(order.topology, order.plan_hash, order.state)
+                flow_id: InventoryFlow(order.topology, order.plan_hash, order.state, describe_partition_orders(order))
                 for flow_id, order in (orders or {}).items()
             },
             capabilities=capabilities,
             not_seen=tuple(self.not_seen),
         )
+
+    def _list_replica_racks(self, topic: ScannedTopic) -> tuple[tuple[str, ...], ...] | None:
+        """See `InventoryTopic`. Topics whose replicas stand in the same racks share the answer: there are many."""
+        racks = self.racks
+        if not any(racks.values()):
+            return None
+        found = tuple(sorted({tuple(sorted(racks.get(node, "") for node in each)) for each in topic.replicas}))
+        return self.replica_racks.setdefault(found, found)
 
     def _capabilities(self) -> ClusterCapabilities | None:
         """What all brokers that answer can be asked; None where none was asked over a connection of ours."""

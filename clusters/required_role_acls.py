@@ -200,6 +200,10 @@ def _fleet(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
         (f"watershed-supervisor.{plan.topology}.{flow.target}", "see who supervises a fleet"),
     ):
         yield RequiredRight(flow.target, "GROUP", name, "LITERAL", "DESCRIBE", why)
+    if flow.transform is not None:
+        name, why = f"watershed.{plan.topology}.transform", "see which workers change records"
+        yield RequiredRight(flow.target, "GROUP", name, "LITERAL", "DESCRIBE", why)
+    yield _topic(flow.target, STATUS_TOPIC, "READ", "see what workers report, and whether they obey orders")
 
 
 def _aligning(flow: PlanFlow) -> Iterator[RequiredRight]:

@@ -30,7 +30,8 @@ class WorkerHeartbeat(ControlRecordBody):
     seen: flow → when the sources of all its partitions that this worker copies had told where their logs end (its
     clock, the earliest of them, as of the heartbeat before). latencies: flow → bucket (`clusters.latency_buckets`) →
     records that the worker has copied in the last 15 to 30 seconds; without those of flows that rest. worker, pid: as
-    in its reports.
+    in its reports. pauses_partitions: whether it obeys pauses of single partitions; earlier
+    versions pause the whole flow instead, and do not say so.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
@@ -42,6 +43,7 @@ class WorkerHeartbeat(ControlRecordBody):
     slots: tuple[int, ...] = ()
     seen: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    pauses_partitions: bool = False
 
     @property
     def key(self) -> str:

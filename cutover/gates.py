@@ -108,22 +108,26 @@ def _flow(context: RunContext, topics: list[str], problems: list[str]) -> Action
     for topic in topics:
         if topic in seen.halted_topics:
             problems.append(f"topic {topic}: {seen.halted_topics[topic]}")
+        if topic in seen.paused_topics:
+            problems.append(seen.paused_topics[topic])
         if topic in seen.retired:
             problems.append(
                 f"topic {topic} has moved already: flow {context.flow.id} let go of it, and {context.rename(topic)} at "
                 f"{context.flow.target} holds what applications have written there. If they have come back since, the "
                 "rollback has told what another migration takes (`topology journal`, step end_migration)"
             )
-    yield from _reverse(context, problems)
+    yield from _reverse(context, topics, problems)
 
 
-def _reverse(context: RunContext, problems: list[str]) -> ActionGenerator[None]:
+def _reverse(context: RunContext, topics: list[str], problems: list[str]) -> ActionGenerator[None]:
     name = context.policy.reverse
     if name is None:
         return
     seen = yield from perform_action(ReadFlow(name), ObservedFlow, context.policy)
     if seen.state == "missing":
         problems.append(f"flow {name}, the way back of wave {context.wave.name}, is missing: `topology apply` first")
+    back = seen.paused_topics
+    problems += [f"on the way back, {back[name]}" for name in map(context.rename, topics) if name in back]
 
 
 def _applications(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:

@@ -69,12 +69,14 @@ class ObservedTopics(Observation):
 @dataclass(frozen=True, slots=True)
 class ObservedFlow(Observation):
     """state: the desired one, or `missing`. halted_topics: topic → why its partitions stopped. retired: source topics
-    that it selects and copies no more, because their applications have moved."""
+    that it selects and copies no more, because their applications have moved. paused_topics: topic → which of its
+    partitions a person paused, and the command that lets them go on."""
 
     state: str
     same_plan: bool
     halted_topics: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
+    paused_topics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,19 @@ from cutover.run_context import (
     read_source_logs,
     read_target_logs,
     refuse_new_partitions,
+    refuse_paused_topics,
 )
 
 
 def fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Step `fence_producers`: stops every producer, then raises the file's fence."""
+    """Step `fence_producers`: stops every producer, then raises the file's fence. Raises Refused where a partition was
+    paused meanwhile: nobody would write while the run waits for it."""
+    yield from refuse_paused_topics(context, context.partitions())
+    yield from stop_and_fence_producers(context, outcome)
+
+
+def stop_and_fence_producers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Stops every producer, then raises the file's fence, whether the flow still copies or not."""
     stopped: list[JsonObject] = []
     outcome["stopped"] = stopped
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from clusters.topic_partition import TopicPartition
 from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
@@ -172,6 +173,14 @@ def refuse_new_partitions(context: RunContext) -> ActionGenerator[None]:
         raise Refused(f"{'; '.join(grown)} when this run began: a new run moves what is there now", {"grown": grown})
 
 
+def refuse_paused_topics(context: RunContext, topics: Iterable[str]) -> ActionGenerator[None]:
+    """Raises Refused when a person has paused one of these source topics, or a partition of it."""
+    state = yield from perform_action(ReadFlow(), ObservedFlow, context.policy)
+    paused = [state.paused_topics[name] for name in sorted(set(topics) & set(state.paused_topics))]
+    if paused:
+        raise Refused(f"flow {context.flow.id} does not copy what this run needs: {'; '.join(paused)}")
+
+
 def read_copies(context: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[ObservedCopies]:
     """Behind the cut stands nothing that was copied, so the target's log is taken to end there. more: source partitions
     besides those that preflight found."""
@@ -185,6 +194,9 @@ def read_copies(context: RunContext, more: tuple[TopicPartition, ...] = ()) -> A
     return replace(seen, copies=held)
 
 
+_PAUSES_EVERY_MS: Final = 5_000  # while something is waited for, somebody may pause it
+
+
 @dataclass(slots=True)
 class CopyProgress:
     """Notices a flow that stands still: positions that do not change while something is left to copy."""
@@ -192,10 +204,13 @@ class CopyProgress:
     context: RunContext
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _since_ms: int | None = None
+    _pauses_due_ms: int | None = None
 
     def look(self, seen: ObservedCopies, behind: Mapping[TopicPartition, int]) -> ActionGenerator[None]:
-        """Raises Refused when a partition is halted, or nothing moved for `policy.stall_ms`."""
+        """Raises Refused when a partition that is waited for was paused meanwhile, when one is halted, or when nothing
+        moved for `policy.stall_ms`."""
         policy, flow = self.context.policy, self.context.flow
+        yield from self._refuse_paused(seen.at_ms, behind)
         positions = {place: held.position for place, held in seen.copies.items()}
         if self._since_ms is None or positions != self._positions or not behind:
             self._positions, self._since_ms = positions, seen.at_ms
@@ -204,9 +219,22 @@ class CopyProgress:
             return
         state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
         named = ", ".join(str(place) for place in behind)
-        halted = "; ".join(f"{topic}: {why}" for topic, why in sorted(state.halted_topics.items()))
+        halted = "; ".join(
+            [f"{topic}: {why}" for topic, why in sorted(state.halted_topics.items())]
+            + [why for _, why in sorted(state.paused_topics.items())]
+        )
         raise Refused(
             f"flow {flow.id} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
             + (halted or f"does a worker serve {flow.target}? `topology status` shows it"),
             {"behind": {str(place): count for place, count in behind.items()}},
         )
+
+    def _refuse_paused(self, at_ms: int, behind: Mapping[TopicPartition, int]) -> ActionGenerator[None]:
+        """Others may move meanwhile, so a paused partition shows in no position. It is asked for now and then only."""
+        if not behind or self._pauses_due_ms is None:
+            self._pauses_due_ms = at_ms + _PAUSES_EVERY_MS
+            return
+        if at_ms < self._pauses_due_ms:
+            return
+        self._pauses_due_ms = at_ms + _PAUSES_EVERY_MS
+        yield from refuse_paused_topics(self.context, {place.topic for place in behind})

@@ -245,6 +245,8 @@ def _apply_flow(
         begins=before.begins if before else {},
         guarantee=guarantee,
         end_revision=before.end_revision + (before.flow.end != flow.end) if before else 0,
+        pauses=before.pauses if before else (),
+        moves=before.moves if before else (),
     )
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)

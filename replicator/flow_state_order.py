@@ -1,4 +1,5 @@
-"""Orders about a whole flow: pause, resume, stop, restart; written down for good with who gave them.
+"""Orders about a whole flow: pause, resume, stop, restart; written down for good with who gave them. Orders about
+single partitions (`replicator.partition_control`) are written down in the same way.
 
 Whoever may write the desired state may not write to watershed.journal. So the line stands beside the flows, under a key
 that nothing overwrites, as lines of workers do (`topology journal --orders` shows both).
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -32,9 +34,17 @@ def apply_flow_order(record: FlowRecord, order: FlowOrder) -> FlowRecord:
 
 def write_flow_order(writer: ControlWriter, before: FlowRecord, after: FlowRecord, order: FlowOrder, actor: str) -> str:
     """Writes down who ordered what, then the desired state. Returns the order's id. Raises ClusterError."""
-    line: dict[str, Any] = {"record": "order", "of": after.topology, "kind": order, "flow": after.key}
-    line |= {"id": secrets.token_hex(8), "at_ms": int(time.time() * 1000), "actor": actor}
-    line |= {"before": before.state, "after": after.state, "generation": after.generation}
+    told = {"before": before.state, "after": after.state, "generation": after.generation}
+    return write_ordered_flow(writer, after, order, actor, int(time.time() * 1000), told)
+
+
+def write_ordered_flow(
+    writer: ControlWriter, after: FlowRecord, kind: str, actor: str, at_ms: int, told: Mapping[str, Any]
+) -> str:
+    """Writes down who ordered what (`told`: the particulars), then the flow's record as the order makes it. at_ms:
+    milliseconds since 1970. Returns the order's id. Raises ClusterError."""
+    line: dict[str, Any] = {"record": "order", "of": after.topology, "kind": kind, "flow": after.key}
+    line |= {"id": secrets.token_hex(8), "at_ms": at_ms, "actor": actor, **told}
     line |= {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
     writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{after.key}/flow/{line['id']}", line, 0)
     write_flow(writer, after)

@@ -8,7 +8,7 @@ source is checked for late records after the comparison.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -59,6 +59,7 @@ from spark.reading.read_limits import ReadLimits, build_read_limits
 from spark.reading.schema_id_rewrite import read_schema_id_pairs
 from spark.session import end_session
 from spark.spark_range_readers import build_spark_readers, count_range_records, open_small_range_reader
+from spark.transform.compiled_transform import compile_transform
 from topology.plan import Plan, PlanFlow
 
 if TYPE_CHECKING:
@@ -110,12 +111,17 @@ def prove_flows(
         )
         observations = [_FlowObservation(facts) for facts in _read_facts(run)]
         findings, notes = (_judge_topics if level == "L0" else _prove_records)(run, observations)
+        planned = summary.pop("spark_plans", {})
         summary |= {
             "ended_at": render_iso_timestamp(time.time()),
             "seconds": round(time.time() - began, 1),
             "policy": request.to_json(),
             "guarantees": {each.facts.flow.id: each.facts.guarantee for each in observations},
-            "transforms": {flow.id: flow.transform.hash for flow in flows if flow.transform is not None},
+            "transforms": {
+                flow.id: {"transform": flow.transform.hash, "spark_plan": planned.get(flow.id)}
+                for flow in flows
+                if flow.transform is not None
+            },
         }
         flow_notes = [note for each in observations for note in each.facts.notes]
         document, tables = build_results(findings, summary, [*flow_notes, *notes])
@@ -167,6 +173,12 @@ class _SessionOnDemand:
         if self._used is None:
             return {}
         return {"engine": f"spark {self._used.sparkContext.master}", "spark_version": self._used.version}
+
+    def hash_plans(self, flows: Iterable[PlanFlow]) -> dict[str, str]:
+        """Flow id → hash of the plan of Spark that was applied to its source; empty where nothing was read."""
+        if self._used is None:
+            return {}
+        return {flow.id: compile_transform(self._used, flow.transform).hash for flow in flows if flow.transform}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +274,7 @@ def _prove_records(run: _ProofRun, flows: Sequence[_FlowObservation]) -> tuple[P
     judgement, landed = _add_position_results(run, flows, judgement)
 
     run.summary.update(run.session.describe_engine())
+    run.summary["spark_plans"] = run.session.hash_plans(run.flows)
     run.summary["alignments"] = {
         (flow.facts.flow.id, topic): how for flow in flows for topic, how in flow.facts.alignments.items()
     }

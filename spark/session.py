@@ -16,7 +16,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +84,21 @@ def create_spark_session(
         if not is_local_master(master):
             ship_packages(session.sparkContext)
     return session
+
+
+@contextlib.contextmanager
+def borrow_spark_session(name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """The session that this process has, or one that is started and ended here. Raises as `create_spark_session`."""
+    require_java(os.environ)
+    from pyspark.sql import SparkSession
+
+    there = SparkSession.getActiveSession()
+    session = there or create_spark_session(name, conf=conf)
+    try:
+        yield session
+    finally:
+        if there is None:
+            end_session(session)
 
 
 def merge_spark_settings(

@@ -11,8 +11,8 @@
         .load()
     )
 
-Options, columns, costs and examples: docs/spark.md. Why a row is a batch and writing is transactional: decision 0033.
-Spark makes a process for each step of planning, so this module imports little.
+Options, columns, costs and examples: docs/kafka-batches.md. Why a row is a batch and writing is transactional:
+decision 0033. Spark makes a process for each step of planning, so this module imports little.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from topology.inventory import Inventory, InventoryCluster, InventoryFlow, InventoryTopic
 from topology.plan import Plan, PlanFlow
 from topology.shell_command import render_shell_command
+from topology.stretch_layout import find_misplaced_replicas
 from topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
 
 DriftClass = Literal["safe", "unsafe", "unsupported", "unknown"]
@@ -73,6 +74,8 @@ def find_drift(plan: Plan, inventory: Inventory, control: Iterable[str]) -> list
     inventory lacks are passed over."""
     found: list[FieldDrift] = []
     control = sorted(control)
+    for alias in sorted({each for flow in plan.flows for each in (flow.source, flow.target)}):
+        found += _find_placement_drift(plan, alias, inventory.cluster(alias))
     for alias in sorted({flow.target for flow in plan.flows}):
         target = inventory.cluster(alias)
         if target is None:
@@ -87,6 +90,25 @@ def find_drift(plan: Plan, inventory: Inventory, control: Iterable[str]) -> list
                 found += _topics(flow, source, target)
         found += _flows(plan, flows, target)
     return found
+
+
+def _find_placement_drift(plan: Plan, alias: str, live: InventoryCluster | None) -> Iterator[FieldDrift]:
+    """Topics that flows read or write at a stretch cluster, whose replicas do not stand where its layout says."""
+    layout = {cluster.alias: cluster.stretch for cluster in plan.clusters}.get(alias)
+    if layout is None or live is None:
+        return
+    for name, topic in sorted(live.topics.items()):
+        is_read = any(flow.source == alias and flow.selects(name) for flow in plan.flows)
+        if not is_read and not any(flow.target == alias and flow.source_topic(name) for flow in plan.flows):
+            continue
+        for each in find_misplaced_replicas(layout, topic):
+            why = (
+                "replicas are moved by an operator: kafka-reassign-partitions --bootstrap-server … --execute "
+                f"--reassignment-json-file FILE, for the partitions of {name} that differ"
+            )
+            wanted = str(each.wanted)
+            field = f"replicas in {each.region}"
+            yield FieldDrift(alias, "topic", name, field, str(each.live), wanted, "unsupported", False, why)
 
 
 def _topics(flow: PlanFlow, source: InventoryCluster, target: InventoryCluster) -> Iterator[FieldDrift]:
@@ -166,6 +188,14 @@ def _is_number(text: str) -> bool:
     return text.lstrip("-").isdecimal()
 
 
+def _partition_orders(flow_id: str, order: InventoryFlow, alias: str) -> Iterator[FieldDrift]:
+    """What a person ordered beside the file stays: `apply` takes nothing of it back."""
+    take_back = render_shell_command("topology", "flow", "resume", flow_id, "FILE", "--topic", "TOPIC")
+    why = f"a person ordered it, and `apply` keeps it; `{take_back}` ends a pause, `topology flow move … --back` a move"
+    for told in order.orders:
+        yield FieldDrift(alias, "flow", flow_id, "partitions", told, None, "unknown", False, why)
+
+
 def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Iterator[FieldDrift]:
     alias = target.alias
     for flow in flows:
@@ -179,6 +209,8 @@ def _flows(plan: Plan, flows: list[PlanFlow], target: InventoryCluster) -> Itera
             )
         elif order.plan_hash != plan.hash:
             yield FieldDrift(alias, "flow", flow.id, "plan", order.plan_hash, plan.hash)
+        if order is not None and order.topology == plan.topology:
+            yield from _partition_orders(flow.id, order, alias)
     planned = {flow.id for flow in flows}
     for flow_id, order in sorted(target.flows.items()):
         if order.topology == plan.topology and flow_id not in planned and order.state != "stopped":

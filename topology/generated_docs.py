@@ -152,13 +152,14 @@ def _rows(record: RecordShape, above: str) -> Iterator[tuple[str, str, str, str]
 
 
 def _not_done(path: str, key: ShapeKey) -> str:
-    """Names the values that are not done, where others of the key are."""
-    asked = next((row.asked for row in UNSUPPORTED_SETTINGS if row.path == path), None)
-    if asked is None:
+    """Names the values that nothing executes, where others of the key are, and says what happens instead."""
+    found = next((row for row in UNSUPPORTED_SETTINGS if path in (row.path, f"{row.section}.{row.path}")), None)
+    if found is None:
         return ""
-    words = key.shape.json.get("enum", ()) if isinstance(key.shape, ScalarShape) else ()
-    named = "".join(f"`{word}`, " for word in words if asked(word))
-    return f" *({named.removesuffix(', ')}{': ' if named else ''}not done by this version)*"
+    scalar = key.shape.scalar if isinstance(key.shape, ScalarOrShape) else key.shape
+    words = scalar.json.get("enum", ()) if isinstance(scalar, ScalarShape) else ()
+    named = "".join(f"`{word}`, " for word in words if found.asked(word))
+    return f" *({named.removesuffix(', ')}{': ' if named else ''}not executed: {found.instead})*"
 
 
 def _units() -> str:

@@ -28,7 +28,9 @@ class InventoryTopic:
     """configs are effective values by Kafka's key (`retention.ms`: "604800000"); `overridden` are the keys set on the
     topic itself. size_bytes is of the leaders' logs, rate_bytes what producers wrote over the scan's sample; both None
     when the brokers did not say. records_end sums the end offsets: an upper bound, never a count (offsets have gaps).
-    last_append_ms is the newest record's timestamp, None when unknown or empty."""
+    last_append_ms is the newest record's timestamp, None when unknown or empty. replica_racks: the racks of a
+    partition's replicas, sorted, each combination once; "" for a broker without one. None: not seen, or no broker has a
+    rack."""
 
     name: str
     id: str | None
@@ -41,6 +43,7 @@ class InventoryTopic:
     rate_bytes: int | None = None
     records_end: int = 0
     last_append_ms: int | None = None
+    replica_racks: tuple[tuple[str, ...], ...] | None = None
 
     def config(self, key: str) -> str | None:
         """The value in force; None if the scan could not read it."""
@@ -84,11 +87,13 @@ class InventoryAcl:
 @dataclass(frozen=True, slots=True)
 class InventoryFlow:
     """What is ordered for one flow into a cluster: by which topology, from the plan with which hash, and whether it
-    shall run (`running`, `paused` or `stopped`)."""
+    shall run (`running`, `paused` or `stopped`). orders: what persons ordered about single partitions (they are paused,
+    or moved to a worker), as texts."""
 
     topology: str
     plan_hash: str
     state: str = "running"
+    orders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

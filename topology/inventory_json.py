@@ -25,7 +25,10 @@ CAPABILITIES_KIND = "capabilities"
 # what is looked up by name, and the field that holds the name
 INVENTORY_KEY_FIELDS = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
 # what inventories of earlier versions do not have; None then
-INVENTORY_LATER_FIELDS = {"InventoryCluster": frozenset({"capabilities"})}
+INVENTORY_LATER_FIELDS = {
+    "InventoryCluster": frozenset({"capabilities"}),
+    "InventoryTopic": frozenset({"replica_racks"}),
+}
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 _Reader = Callable[[Any], Any]
 

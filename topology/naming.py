@@ -74,6 +74,8 @@ def build_prefix_naming(source: str, separator: str = ".") -> Naming:
 
 def build_template_naming(text: str, source: str, target: str) -> Naming:
     """`{topic}` exactly once, `{source}` and `{target}` anywhere. Raises ValueError, saying what is wrong."""
+    if "{topic}" not in text:
+        raise ValueError("all topics would get one name: a template names {topic} exactly once")
     if text.count("{topic}") != 1:
         raise ValueError("a template names {topic} exactly once")
     filled = text.replace("{source}", source).replace("{target}", target)

@@ -77,6 +77,20 @@ class Automaton:
         """True if the language contains this name."""
         return self.accepts(self.run(text, self.start))
 
+    def is_empty(self) -> bool:
+        """Whether no name is in the language: what it needs is no letter of a topic's name, such as `/`."""
+        readable = 0
+        for positions in self._reads.values():
+            readable |= positions
+        seen = todo = self.start
+        while todo:
+            following = 0
+            for position in _positions(todo):
+                following |= self._built.follow[position]
+            todo = following & readable & ~seen
+            seen |= todo
+        return not self.accepts(seen)
+
     @cached_property
     def kinds(self) -> tuple[int, ...]:
         """A number for each letter of the alphabet; letters of one number are never told apart."""

@@ -22,6 +22,7 @@ from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.record_transform import RecordTransform
 from topology.secret_ref import SecretRef
 from topology.selectors import TopicSelection
+from topology.stretch_layout import StretchLayout
 from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
 from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
@@ -155,7 +156,8 @@ class PlanRegistry:
 
 @dataclass(frozen=True, slots=True)
 class PlanCluster:
-    """rack: where our readers of it stand, as its brokers say it (`broker.rack`)."""
+    """rack: where our readers of it stand, as its brokers say it (`broker.rack`). stretch: how it is laid out over
+    regions; None: it is no stretch cluster, or the file does not say."""
 
     alias: str
     bootstrap: tuple[str, ...]
@@ -163,11 +165,13 @@ class PlanCluster:
     security: PlanSecurity = PlanSecurity()
     registry: PlanRegistry | None = None
     rack: str | None = None
+    stretch: StretchLayout | None = None
 
     def to_json(self) -> dict[str, Any]:
         """One element of `clusters` in the plan."""
         value = asdict(self) | {"bootstrap": list(self.bootstrap), "security": self.security.to_json()}
-        for late in ("registry", "rack"):  # older plans keep their hash
+        value["stretch"] = None if self.stretch is None else self.stretch.to_json()
+        for late in ("registry", "rack", "stretch"):  # older plans keep their hash
             if value[late] is None:
                 del value[late]
         return value
@@ -182,6 +186,7 @@ class PlanCluster:
             security=PlanSecurity.from_json(value["security"]),
             registry=PlanRegistry.from_json(value.get("registry")),
             rack=value.get("rack"),
+            stretch=StretchLayout.from_json(value.get("stretch")),
         )
 
 
@@ -206,6 +211,8 @@ class PlanFlow:
     end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     beside: what other tools copy from or to the flow's source; the flow leaves their records and topics to them.
+    source_rack: the rack of the source that the workers stand in; they fetch from a replica there (KIP-392). None: from
+    leaders.
     """
 
     id: str
@@ -246,6 +253,7 @@ class PlanFlow:
     transform: RecordTransform | None = None
     end: CopyEnd | None = None
     beside: tuple[ExternalFlow, ...] = ()
+    source_rack: str | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
@@ -331,6 +339,8 @@ class PlanFlow:
             value["end"] = encode_bound(self.end)
         if self.beside:  # older plans keep their hash
             value["beside"] = [each.to_json() for each in self.beside]
+        if self.source_rack is not None:  # older plans keep their hash
+            value["source_rack"] = self.source_rack
         return value
 
     @classmethod

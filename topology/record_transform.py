@@ -21,14 +21,15 @@ RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json", *R
 _SECRET = re.compile(r"\bsecret\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
 _TEXT = re.compile(r"'[^'\\]+'")  # of Spark SQL
 _SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-_VALUE, _HEADERS = "value", "headers"
+_SIDES: Final = ("key", "value")
+_HEADERS = "headers"
 
 
 class ChangedPart(NamedTuple):
-    """What an entry of `set` or `drop` is about: the value as a whole (no names), a member of its JSON object (the
-    names that lead to it), or a header (its name)."""
+    """What an entry of `set` or `drop` is about: the key or the value as a whole (no names), a field of it (the names
+    that lead to it), or a header (its name)."""
 
-    part: Literal["value", "headers"]
+    part: Literal["key", "value", "headers"]
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -59,6 +60,16 @@ class RecordTransform:
         """`key`, `value`: those whose schemas stand in a registry."""
         forms = (("key", self.key_format), ("value", self.value_format))
         return tuple(name for name, form in forms if form in REGISTRY_FORMATS)
+
+    @property
+    def key_changes(self) -> tuple[str, ...]:
+        """Where the file changes keys, such as `set.key` or `drop.key.email`."""
+        told = [*(f"set.{path}" for path, _ in self.changes), *(f"drop.{path}" for path in self.drops)]
+        return tuple(place for place in told if parse_changed_part(place.partition(".")[2]).part == "key")
+
+    def find_format(self, side: str) -> RecordFormat:
+        """Of `key`, or of `value`."""
+        return self.key_format if side == "key" else self.value_format
 
     @property
     def expressions(self) -> tuple[tuple[str, str], ...]:
@@ -118,15 +129,13 @@ class RecordTransform:
 
 def parse_changed_part(path: str) -> ChangedPart:
     """Raises ValueError with what may stand there instead."""
-    part, _, rest = path.partition(".")
-    names = tuple(rest.split(".")) if rest else ()
-    if part == "key":
-        raise ValueError(f"`{path}`: a key is not changed, because records of one key would change their partition")
-    if part == _VALUE and all(names):
-        return ChangedPart("value", names)
+    part, dot, rest = path.partition(".")
+    names = tuple(rest.split(".")) if dot else ()
+    if part in _SIDES and all(names):
+        return ChangedPart("key" if part == "key" else "value", names)
     if part == _HEADERS and rest:
         return ChangedPart("headers", (rest,))
-    raise ValueError(f"`{path}`: say `value`, `value.FIELD` or `headers.NAME`")
+    raise ValueError(f"`{path}`: say `value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME`")
 
 
 def find_secret_names(expressions: Iterable[str]) -> set[str]:
@@ -145,20 +154,21 @@ def check_transform(transform: RecordTransform) -> None:
         raise ValueError("it changes nothing; say `where`, `set` or `drop`, or leave `transform` out")
     parts = [parse_changed_part(path) for path in (*dict(transform.changes), *transform.drops)]
     for part in parts:
-        _check_part(part, transform.value_format)
+        _check_part(part, transform)
     _check_apart(parts)
     for name in dict(transform.schemas):
-        form = transform.key_format if name == "key" else transform.value_format
+        form = transform.find_format(name)
         if not _has_fields(form):
             raise ValueError(f"`schema.{name}` is for formats json, avro and protobuf, and `format.{name}` is {form}")
-    for name, form in (("key", transform.key_format), ("value", transform.value_format)):
+    for name in _SIDES:
+        form = transform.find_format(name)
         if _has_fields(form) and name not in dict(transform.schemas) and _needs_schema(transform, name, form):
             raise ValueError(
                 f'format {form} needs `schema: {{{name}: "FIELD TYPE, …"}}` with the fields that expressions use'
                 + (" and those that are set" if form in REGISTRY_FORMATS else "")
             )
-    if transform.value_format in REGISTRY_FORMATS:
-        _check_set_fields(transform)
+        if form in REGISTRY_FORMATS:
+            _check_set_fields(transform, name)
     _check_secrets(find_secret_names(text for _, text in transform.expressions), dict(transform.secrets))
 
 
@@ -173,25 +183,29 @@ def _needs_schema(transform: RecordTransform, name: str, form: RecordFormat) -> 
     return is_read or (is_set and form in REGISTRY_FORMATS)
 
 
-def _check_set_fields(transform: RecordTransform) -> None:
+def _check_set_fields(transform: RecordTransform, side: str) -> None:
     """Their types have to be said. (That the types are kept is Spark's to say.)"""
     for path, _ in transform.changes:
         part = parse_changed_part(path)
-        lacking = [name for name in part.names if name not in dict(transform.schemas).get(_VALUE, "")]
-        if part.part == "value" and lacking:
+        lacking = [name for name in part.names if name not in dict(transform.schemas).get(side, "")]
+        if part.part == side and lacking:
             raise ValueError(
-                f"`set.{path}`: `schema.value` does not name `{lacking[0]}`; a field that is set keeps its type, so "
+                f"`set.{path}`: `schema.{side}` does not name `{lacking[0]}`; a field that is set keeps its type, so "
                 "say it there"
             )
 
 
-def _check_part(part: ChangedPart, form: RecordFormat) -> None:
-    if part.part == "value" and part.names and not _has_fields(form):
-        raise ValueError(f"`{part}` needs `format: {{value: json}}`, avro or protobuf; the values are {form}")
-    if part == ("value", ()) and form == "json":
-        raise ValueError("a JSON value is changed by field; say `value.FIELD`, or `format: {value: string}`")
-    if part == ("value", ()) and form in REGISTRY_FORMATS:
-        raise ValueError(f"a value of format {form} is changed by field, under its own schema; say `value.FIELD`")
+def _check_part(part: ChangedPart, transform: RecordTransform) -> None:
+    side = part.part
+    if side == "headers":
+        return
+    form = transform.find_format(side)
+    if part.names and not _has_fields(form):
+        raise ValueError(f"`{part}` needs `format: {{{side}: json}}`, avro or protobuf; the {side}s are {form}")
+    if not part.names and form == "json":
+        raise ValueError(f"a JSON {side} is changed by field; say `{side}.FIELD`, or `format: {{{side}: string}}`")
+    if not part.names and form in REGISTRY_FORMATS:
+        raise ValueError(f"a {side} of format {form} is changed by field, under its own schema; say `{side}.FIELD`")
 
 
 def _check_apart(parts: list[ChangedPart]) -> None:

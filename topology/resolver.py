@@ -34,6 +34,7 @@ from topology.pattern_expansion import FlowDraft, expand_flows, merge_settings
 from topology.plan import PlanCluster, PlanFlow, PlanKerberos, PlanOAuth, PlanRegistry, PlanSecurity
 from topology.proof_policy import DEFAULT_RECHECK_SHARE, ProofPolicy
 from topology.selectors import TopicSelection, sort_selectors
+from topology.stretch_layout import StretchLayout
 from topology.sync_settings import (
     GROUP_SYNC_INTERVAL_MS,
     NO_SYNC,
@@ -66,7 +67,7 @@ def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Prob
     """The topology, as far as the file could be read. A flow without source, target or topics is left out."""
     drafts, problems = expand_flows(root)
     flows = []
-    shared = _Shared()
+    shared = _Shared(root)
     for draft in drafts:
         if not draft.settings.list("topics", "include"):
             if draft.settings.at("topics", "include") is None:
@@ -167,6 +168,19 @@ def _cluster(alias: str, value: CheckedValue) -> PlanCluster:
         security=PlanSecurity() if security is None else _security(security),
         registry=_registry(value.at("schema_registry")),
         rack=value.get("rack"),
+        stretch=_stretch(value),
+    )
+
+
+def _stretch(cluster: CheckedValue) -> StretchLayout | None:
+    said = cluster.at("stretch")
+    if said is None:
+        return None
+    return StretchLayout(
+        cluster.texts("regions"),
+        tuple(sorted((region, each.data) for region, each in _fields(said.at("sync_replicas")))),
+        said.get("tie_breaker"),
+        said.texts("observers"),
     )
 
 
@@ -216,7 +230,8 @@ class _Shared:
     """What many flows have from one place (`defaults:`, a pattern) is made once: ten thousand flows may share ten
     thousand names. Keyed by the values themselves, which all live as long as the file."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: CheckedValue) -> None:
+        self._root = root
         self._selections: dict[tuple[int, int, bool], TopicSelection] = {}
         self._maps: dict[int, Naming] = {}
 
@@ -240,6 +255,14 @@ class _Shared:
     def _build(self, draft: FlowDraft) -> Naming:
         policy = draft.settings.get("naming", "policy", default="identity")
         return build_declared_naming(draft.settings, policy, draft.source, draft.target)
+
+    def find_source_rack(self, draft: FlowDraft) -> str | None:
+        """The rack of the source that the flow's workers stand in, where the file says one."""
+        near = draft.settings.at("workers", "near")
+        if near is None or near.data == "target":
+            return None
+        rack = near.get("rack") if near.data is None else self._root.get("clusters", draft.source, "rack")
+        return None if rack is None else str(rack)
 
 
 def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
@@ -284,6 +307,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         heal_ms=settings.get("workers", "heal"),
         compression=_compression(settings.at("compression")),
         transform=settings.get("transform"),
+        source_rack=shared.find_source_rack(draft),
     )
 
 

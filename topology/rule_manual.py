@@ -122,8 +122,7 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
         said.pop("cluster_id", f"id-of-{alias}"),
         said.pop("taken_ms", _TAKEN_MS),
         brokers=tuple(
-            InventoryBroker(number, f"k{number}", None if racks is None else f"r{number % racks}")
-            for number in range(1, brokers + 1)
+            InventoryBroker(number, f"k{number}", _name_rack(racks, number)) for number in range(1, brokers + 1)
         ),
         topics=topics,
         groups=groups,
@@ -132,6 +131,13 @@ def _cluster(alias: str, said: dict[str, Any]) -> InventoryCluster:
         capabilities=None if capabilities is None else _capabilities(alias, capabilities),
         **said,
     )
+
+
+def _name_rack(racks: int | list[str] | None, number: int) -> str | None:
+    """Of a broker: one of so many racks, or of these in turn."""
+    if racks is None:
+        return None
+    return f"r{number % racks}" if isinstance(racks, int) else racks[(number - 1) % len(racks)]
 
 
 def _capabilities(alias: str, said: dict[str, Any]) -> ClusterCapabilities:

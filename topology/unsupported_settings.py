@@ -1,62 +1,130 @@
-"""What the language can say and this version of the data plane does not do yet. `plan` and `apply` say so, each time;
-the reference marks the keys. A row goes when its feature comes."""
+"""What the language can say and nothing executes: `plan` and `apply` list it each time, with what happens instead; the
+reference marks the keys. A row goes when its feature comes.
+
+`tests/topology/schema_keys.tsv` says of every key of the language who executes it; those without anybody stand here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from topology.model import Topology
+from topology.model import CheckedValue, Flow, Topology
+from topology.rounded_amounts import render_first_names
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedSetting:
-    """A setting that a flow asks for and that has no effect."""
+    """A setting that the file asks for and that has no effect. where: a flow's id, `wave NAME`, or `the file`. value:
+    as text; "" where the key has others below it. instead: what happens."""
 
-    flow: str
+    where: str
     path: str
     value: str
     instead: str
 
     def __str__(self) -> str:
-        return f"{self.flow}: `{self.path}: {self.value}` is not done by this version; {self.instead}"
+        said = f"{self.path}: {self.value}" if self.value else self.path
+        return f"{self.where}: `{said}` is not executed; {self.instead}"
 
 
 @dataclass(frozen=True, slots=True)
 class UnsupportedRow:
-    """path of the setting; whether a value of it asks for something that is not done; what happens instead."""
+    """section: where the key stands. path of the setting in it; whether a value of it asks for something that is not
+    executed; what happens instead. unless: a flow in which the value has an effect all the same."""
 
+    section: Literal["flow", "gate", "metadata"]
     path: str
     asked: Callable[[Any], bool]
     instead: str
+    unless: Callable[[Flow], bool] = lambda _flow: False
 
 
+WHOLE_FILE = "the file"
 UNSUPPORTED_SETTINGS = (
-    UnsupportedRow("provenance.header", lambda value: value is not None, "no header is written"),
+    UnsupportedRow("flow", "provenance.header", lambda value: value is not None, "no header is written"),
     UnsupportedRow(
-        "delivery.isolation", lambda value: value == "read_uncommitted", "records of aborted transactions stay out"
+        "flow",
+        "delivery.isolation",
+        lambda value: value == "read_uncommitted",
+        "records of aborted transactions stay out",
     ),
-    UnsupportedRow("partitions.mapping", lambda value: value == "key", "records keep their partition"),
-    UnsupportedRow("slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
+    UnsupportedRow(
+        "flow",
+        "partitions.mapping",
+        lambda value: value == "key",
+        "records keep their partition, and no `transform` of the flow changes a key",
+        unless=lambda flow: flow.plan.transform is not None and bool(flow.plan.transform.key_changes),
+    ),
+    UnsupportedRow(
+        "flow",
+        "workers.near",
+        lambda value: value == "source",
+        "workers run where they are started, and read from leaders unless `clusters.<source>.rack` names their rack",
+        unless=lambda flow: flow.plan.source_rack is not None,
+    ),
+    UnsupportedRow(
+        "flow",
+        "slo",
+        lambda _value: True,
+        "rules check its budgets, and nothing watches them while the flow runs: alert on the workers' metrics",
+    ),
+    UnsupportedRow("flow", "slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
+    UnsupportedRow("gate", "verify.sample", lambda value: value < 1, "the proof reads every record"),
+    UnsupportedRow("metadata", "description", lambda _value: True, "it is for people"),
+    UnsupportedRow("metadata", "labels", lambda _value: True, "they are for your own tools"),
 )
-UNSUPPORTED_PATHS = frozenset(row.path for row in UNSUPPORTED_SETTINGS)
 
 
 def find_unsupported_settings(topology: Topology) -> Iterator[UnsupportedSetting]:
-    """In the order of flows."""
+    """Of the file, then of its flows, then of the gates of its waves, each in order."""
+    metadata = topology.root.at("metadata")
+    if metadata is not None:
+        yield from _find("metadata", WHOLE_FILE, metadata, "metadata.")
     for flow in topology.flows:
-        for row in UNSUPPORTED_SETTINGS:
-            value = flow.settings.get(*row.path.split("."))
-            if value is not None and row.asked(value):
-                shown = str(value).lower() if isinstance(value, bool) else str(value)
-                yield UnsupportedSetting(flow.id, row.path, shown, row.instead)
+        yield from _find("flow", flow.id, flow.settings, flow=flow)
+    migration = topology.root.at("migration")
+    for wave in migration.list("waves") if migration is not None else ():
+        for gate in (*wave.list("gates", "before"), *wave.list("gates", "after")):
+            yield from _find("gate", f"wave {wave.get('name')}", gate)
 
 
-def read_unsupported_settings(path: Path) -> list[UnsupportedSetting]:
-    """Of a file that compiles. Raises UnreadableTopology."""
+def _find(
+    section: str, where: str, settings: CheckedValue, above: str = "", flow: Flow | None = None
+) -> Iterator[UnsupportedSetting]:
+    for row in UNSUPPORTED_SETTINGS:
+        value = settings.at(*row.path.split(".")) if row.section == section else None
+        if value is None or not row.asked(value.data) or (flow is not None and row.unless(flow)):
+            continue
+        yield UnsupportedSetting(where, f"{above}{row.path}", _render(value.data), row.instead)
+
+
+def _render(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def describe_unsupported_settings(found: Sequence[UnsupportedSetting]) -> Iterator[str]:
+    """A line for each setting and value, however many flows say it."""
+    places: dict[UnsupportedSetting, list[str]] = {}
+    for each in found:
+        places.setdefault(UnsupportedSetting("", each.path, each.value, each.instead), []).append(each.where)
+    for what, where in places.items():
+        names = tuple(dict.fromkeys(where))
+        named = names[0] if len(names) == 1 else f"{len(names):,} places ({render_first_names(names)})"
+        yield str(UnsupportedSetting(named, what.path, what.value, what.instead))
+
+
+def list_unsupported_promises(path: Path) -> list[str]:
+    """The lines of `describe_unsupported_settings` for a file that compiles, without what is only for people. Raises
+    UnreadableTopology."""
     from topology.loader import load_topology
 
     loaded = load_topology(path)
-    return [] if loaded.topology is None else list(find_unsupported_settings(loaded.topology))
+    found = find_unsupported_settings(loaded.topology) if loaded.topology is not None else ()
+    return list(describe_unsupported_settings([each for each in found if each.where != WHOLE_FILE]))

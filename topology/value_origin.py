@@ -27,6 +27,7 @@ _BUILT_IN: dict[str, Callable[[Flow], Any]] = {
     "workers.placement": lambda flow: flow.plan.placement,
     "workers.count": lambda flow: flow.plan.workers,
     "workers.quota": lambda flow: flow.plan.quota,
+    "workers.near": lambda _flow: "target",
     "workers.discovery": lambda flow: flow.plan.discovery_ms,
     "sync.configs.mode": lambda flow: flow.plan.sync_configs,
     "sync.configs.exclude": lambda flow: list(flow.plan.sync_configs_exclude),

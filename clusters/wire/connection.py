@@ -228,9 +228,10 @@ class Connection(AlignmentRequests):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        rack: str = "",
     ) -> list[FetchedPartition]:
         """Send one Fetch and wait for its answer. asked: partitions, or a session with what is wanted in it; a broker
-        before topic ids (Kafka 3.1) is asked for all of that each time.
+        before topic ids (Kafka 3.1) is asked for all of that each time. rack: as for `send_fetch`.
 
         Raises ProtocolError while another request is unanswered.
         """
@@ -239,12 +240,22 @@ class Connection(AlignmentRequests):
         if not isinstance(asked, FetchSession) or self._pick(Api.FETCH) < FETCH_BY_ID:
             partitions = asked.list_wanted() if isinstance(asked, FetchSession) else asked
             self.send_fetch(
-                partitions, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+                partitions,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation=isolation,
+                rack=rack,
             )
             return self.receive_fetch()
         for _ in range(_SESSION_TRIES):
             self.send_session_fetch(
-                asked, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, isolation=isolation
+                asked,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                isolation=isolation,
+                rack=rack,
             )
             answers = self.receive_session_fetch(asked)
             if answers is not None:
@@ -259,10 +270,12 @@ class Connection(AlignmentRequests):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        rack: str = "",
     ) -> None:
-        """Ask for what is wanted in a session without waiting. Only for brokers that know topics by ids."""
+        """Ask for what is wanted in a session without waiting. Only for brokers that know topics by ids. rack: as for
+        `send_fetch`."""
         terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
-        self._send_fetch(session.build_question(), _BY_ID, terms)
+        self._send_fetch(session.build_question(), _BY_ID, terms, rack)
 
     def receive_session_fetch(self, session: FetchSession) -> list[FetchedPartition] | None:
         """Block for the answer to it. None: the broker knows the session no more; the next question begins it anew."""

@@ -154,8 +154,10 @@ class Wire(Protocol):
         min_bytes: int = 1,
         max_bytes: int = 32 << 20,
         isolation: int = READ_COMMITTED,
+        rack: str = "",
     ) -> list[FetchedPartition]:
-        """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset.
+        """Send one Fetch and wait for its answer. isolation: READ_COMMITTED stops at the last stable offset. rack:
+        where the reader stands; the leader may then name another replica (KIP-392).
 
         Over a quota the answer names no partition, which says nothing of them (`clusters.wire.answered_fetch`).
         """

@@ -93,6 +93,8 @@ def accept_loss(context: RunContext, outcome: JsonObject) -> ActionGenerator[Non
     )
     evidence: JsonObject = {name: context.outcomes[name] for name in ("source_gone", "declare_loss")}
     evidence["groups"] = context.outcomes["failover_preflight"].get("groups", {})
+    if paused := context.outcomes["failover_preflight"].get("paused"):
+        evidence["paused"] = paused  # their loss is larger than what was seen of it
     granted = []
     for by in context.policy.approvals or ("operator",):
         seen = yield from perform_action(

@@ -58,6 +58,7 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
     context.outcomes["failover_preflight"] = outcome  # the calls below read the partitions from it
     state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
     outcome["flow"] = state.state
+    outcome["paused"] = {name: text for name, text in state.paused_topics.items() if name in outcome["partitions"]}
     if state.state == "missing":
         problems.append(f"flow {flow.id} was never applied to {flow.target}: nothing of {flow.source} was copied there")
     gone = sorted(set(outcome["partitions"]) & state.retired)
@@ -72,6 +73,8 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
     yield from check_hooks(context, problems)
     if problems:
         raise Refused("; ".join(problems), {"problems": problems})
+    for text in outcome["paused"].values():
+        yield ReportMessage(f"nothing newer than its pause was copied, or counted at the source: {text}")
 
 
 def _topics(context: RunContext, problems: list[str]) -> ActionGenerator[dict[str, int]]:
@@ -154,7 +157,7 @@ def _last_seen(context: RunContext) -> ActionGenerator[int | None]:
 def fence_source(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Fences the producers at the source. It runs only where the source answers and the operator fails over all the
     same."""
-    yield from producer_steps.fence_producers(context, outcome)
+    yield from producer_steps.stop_and_fence_producers(context, outcome)
 
 
 def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

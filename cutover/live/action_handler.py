@@ -14,6 +14,7 @@ from clusters.admin import Admin
 from clusters.control_topics import SLOT_COUNT, ControlWriter
 from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
 from clusters.flow_records import FlowRecord, read_flows, write_flow
+from clusters.partition_orders import describe_topic_pauses
 from clusters.partition_status_records import read_partition_statuses
 from clusters.registry.schema_id_translation import read_schema_ids
 from clusters.settings import ConnectionSettings
@@ -168,7 +169,9 @@ class LiveActionHandler:
             flow.source,
             flow.target,
         )
-        return ObservedFlow(self._now(), record.state, same, halted, record.retired)
+        return ObservedFlow(
+            self._now(), record.state, same, halted, record.retired, describe_topic_pauses(flow.id, record.pauses)
+        )
 
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}

@@ -20,6 +20,7 @@ from clusters.errors import ClusterError
 from clusters.fleet import FleetRecord, read_fleet
 from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_end_records import PartitionEnd, build_end_key, read_partition_ends
+from clusters.partition_orders import describe_topic_pauses
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.topic_partition import TopicPartition
 from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
@@ -156,6 +157,8 @@ def plan_backfill(plan: Plan, connect: SettingsLookup, asked: BackfillRequest) -
     fleet = read_fleet(target, plan.topology, flow.target)
     if why := explain_unservable_flow(record, fleet, len(ledger.copies()), asked.file):
         raise OperationRefused(why)
+    if why := explain_paused_topics(record, chosen, asked.file):
+        raise OperationRefused(why)
     keys = [
         PartitionKey(flow.id, name, flow.target_topic(name), number)
         for name in chosen
@@ -257,6 +260,13 @@ def find_open_partitions(
 def _is_complete(key: PartitionKey, record: FlowRecord, ends: Mapping[str, PartitionEnd]) -> bool:
     found = ends.get(build_end_key(key.flow, key.topic, key.partition))
     return found is not None and found.is_of(record) and found.is_reached
+
+
+def explain_paused_topics(record: FlowRecord | None, topics: Iterable[str], file: str) -> str:
+    """Why these source topics cannot be copied to an end now: persons have paused them, or partitions of them; "" where
+    none are."""
+    pauses = describe_topic_pauses(record.key, record.pauses, file) if record is not None else {}
+    return "; ".join(pauses[topic] for topic in topics if topic in pauses)
 
 
 def explain_unservable_flow(record: FlowRecord | None, fleet: FleetRecord | None, copied: int, file: str) -> str:

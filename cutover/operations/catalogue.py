@@ -14,7 +14,7 @@ from topology.plan import Plan
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
     """What a person chose. file: what messages call the topology file. accepted: findings of an adoption that are
-    accepted."""
+    accepted. worker, reason: of an order about single partitions."""
 
     operation: str
     flow: str = ""
@@ -25,6 +25,8 @@ class OperationRequest:
     copied_by: str = "records"
     accepted: tuple[str, ...] = ()
     file: str = "FILE"
+    worker: str = ""
+    reason: str = ""
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any], file: str) -> OperationRequest:
@@ -39,6 +41,8 @@ class OperationRequest:
             copied_by=str(params.get("copied_by") or "records"),
             accepted=tuple(params.get("accept") or ()),
             file=file,
+            worker=str(params.get("worker") or ""),
+            reason=str(params.get("reason") or ""),
         )
 
     def require(self, **needed: str) -> None:
@@ -66,6 +70,32 @@ def _order_flow(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -
     from cutover.operations.flow_state import propose_flow_order
 
     return propose_flow_order(plan, connect, wanted.flow, wanted.operation)  # type: ignore[arg-type]  # a key of OPERATE
+
+
+def _pause_or_resume(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
+    """Of the whole flow, or of what is named."""
+    if wanted.topic:
+        return _order_partitions(plan, connect, wanted)
+    if wanted.partition is not None:
+        wanted.require(topic="at the source")
+    return _order_flow(plan, connect, wanted)
+
+
+def _order_partitions(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
+    from cutover.operations.partition_control import propose_partition_order
+    from replicator.partition_control import PartitionOrder
+
+    wanted.require(topic="at the source")
+    if wanted.operation == "move":
+        wanted.require(worker="its name, as in the table of partitions")
+    order = PartitionOrder(
+        wanted.operation,  # type: ignore[arg-type]  # a key of OPERATE
+        wanted.topic,
+        wanted.partition,
+        wanted.worker if wanted.operation == "move" else "",
+        wanted.reason,
+    )
+    return propose_partition_order(plan, connect, wanted.flow, order, file=wanted.file)
 
 
 def _sync_positions(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
@@ -123,10 +153,12 @@ def _adopt(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Pro
 
 # What another operation takes back, and what stays as it is decided.
 OPERATE: Final[Mapping[str, Propose]] = {
-    "pause": _order_flow,
-    "resume": _order_flow,
+    "pause": _pause_or_resume,
+    "resume": _pause_or_resume,
     "stop": _order_flow,
     "restart": _order_flow,
+    "move": _order_partitions,
+    "release": _order_partitions,
     "sync": _sync_positions,
 }
 DECIDE: Final[Mapping[str, Propose]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,12 @@ from topology.plan import Plan, PlanFlow
 from topology.repeat_obstacles import decide_flow_guarantee
 from topology.reports.text import render_frames
 from topology.rounded_amounts import render_counted_noun, render_first_names
-from topology.unsupported_settings import UnsupportedSetting, find_unsupported_settings, read_unsupported_settings
+from topology.unsupported_settings import (
+    UnsupportedSetting,
+    describe_unsupported_settings,
+    find_unsupported_settings,
+    list_unsupported_promises,
+)
 
 _OWN_TOPICS = (
     control_topics.FLOWS_TOPIC,
@@ -50,7 +55,8 @@ _OWN_TOPICS = (
 @dataclass(frozen=True, slots=True)
 class PlanReview:
     """The plan beside the live clusters. found: what differs. missing: settings of the file that nothing executes.
-    compression: what flows that compress would save."""
+    compression: what flows that compress would save. spark_plans: flow id → hash of the plan of Spark that changes its
+    records, where somebody had Spark make it."""
 
     plan: Plan
     inventory: Inventory
@@ -59,6 +65,7 @@ class PlanReview:
     missing: list[UnsupportedSetting]
     offsets: list[TopicOffsetMode]
     compression: Sequence[CompressionForecast] = ()
+    spark_plans: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_changes(self) -> bool:
@@ -135,7 +142,7 @@ def list_missing_apply_rights(plan: Plan, connect: SettingsLookup) -> list[str]:
 def list_apply_notes(plan: Plan, path: Path, connect: SettingsLookup) -> list[str]:
     """What `topology apply` notes beside its changes: settings that nothing executes, applications that have moved.
     Raises ClusterError, CutoverError."""
-    return [*(str(each) for each in read_unsupported_settings(path)), *describe_moved_applications(plan, connect)]
+    return [*list_unsupported_promises(path), *describe_moved_applications(plan, connect)]
 
 
 def describe_left_alone(left: Sequence[FieldDrift]) -> str:
@@ -186,24 +193,28 @@ def _document(review: PlanReview) -> dict[str, Any]:
                 "start": encode_bound(each.start),
                 "end": None if each.end is None else encode_bound(each.end),
                 "transform": None if each.transform is None else each.transform.hash,
+                "spark_plan": review.spark_plans.get(each.id),
             }
             for each in compiled.flows
         ],
         "offsets": [each.to_json() for each in review.offsets],
         "compression": [each.to_json() for each in review.compression],
         "copied_by_others": [each.to_json() for each in compiled.external_flows],
-        "not_done": [{"flow": each.flow, "path": each.path, "value": each.value} for each in review.missing],
+        "not_executed": [asdict(each) for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
 
 
-def _describe_flow(flow: PlanFlow) -> Iterator[str]:
+def _describe_flow(flow: PlanFlow, spark_plan: str | None) -> Iterator[str]:
     """How a flow copies, where that is not the usual way."""
     if flow.start != "earliest" or flow.end is not None:
         until = "never ends" if flow.end is None else f"ends at {flow.end}, nothing behind it is copied"
         yield f"  {flow.id} begins at {flow.start} and {until}"
     if flow.transform is not None:
-        yield f"  {flow.id} {flow.transform.describe()} (transform {flow.transform.hash[:12]})"
+        planned = "" if spark_plan is None else f", Spark plan {spark_plan[:12]}"
+        yield f"  {flow.id} {flow.transform.describe()} (transform {flow.transform.hash[:12]}{planned})"
+        if flow.transform.key_changes:
+            yield f"  {flow.id} changes keys; records keep their partition, so equal new keys may lie in several"
     if flow.delivery == "transactions":
         told = ", and tells the way of each batch" if flow.paths else ""
         yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
@@ -229,10 +240,10 @@ def _lines(review: PlanReview) -> Iterator[str]:
         if not mine:
             yield "  no difference"
         yield ""
-    yield from (f"! {each}" for each in review.missing)
+    yield from (f"! {line}" for line in describe_unsupported_settings(review.missing))
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
-        yield from _describe_flow(flow)
+        yield from _describe_flow(flow, review.spark_plans.get(flow.id))
     yield from (f"  {line}" for line in render_external_flows(compiled.external_flows))
     yield from (f"  {each}" for each in (*review.offsets, *review.compression))
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}

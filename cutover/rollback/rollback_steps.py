@@ -123,6 +123,8 @@ def _flow(context: RunContext, problems: list[str]) -> ActionGenerator[None]:
     for topic in sorted(context.wave.topics):
         if topic in seen.halted_topics:
             problems.append(f"topic {topic}: {seen.halted_topics[topic]}")
+        if topic in seen.paused_topics:
+            problems.append(seen.paused_topics[topic])
 
 
 def _groups(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:

@@ -17,10 +17,12 @@ from plugins.watershed.steps.migration_dag_tasks import AS_DECLARED, STRATEGIES
 from topology.plan import Plan
 
 OPERATE_MEANINGS: Mapping[str, str] = {
-    "pause": "the flow copies nothing more for now; positions are kept",
+    "pause": "the flow, or only the named topic or partition, copies nothing more for now; positions are kept",
     "resume": "it goes on where it was paused or stopped",
     "stop": "it copies nothing more; positions are kept",
     "restart": "it goes on, and looks again at partitions that have halted",
+    "move": "a topic or partition is served by the named worker, as long as that is there",
+    "release": "a topic or partition that was moved is placed by the fleet again",
     "sync": "translated positions of groups are committed at the target now",
 }
 DECIDE_MEANINGS: Mapping[str, str] = {
@@ -30,6 +32,7 @@ DECIDE_MEANINGS: Mapping[str, str] = {
     "adopt": "the flow goes on behind what another copier left, after a proof of every record",
     "reset-group": "a group's position at the target goes back, or replaces another program's",
 }
+_OF_PARTITIONS = ("pause", "resume", "move", "release")
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 _ACCEPTABLE = ("duplicates", "aborted", "missing", "compacted", "timestamps", "unverifiable")
 _ORIGINS = ("records", "mm2", "equal-offsets")
@@ -53,6 +56,29 @@ def build_operate_params(plan: Plan) -> dict[str, Param]:
     return {
         "operation": _choose_operation(OPERATE_MEANINGS),
         "flow": _choose_flow(plan),
+        "topic": Param(
+            None,
+            **_NAME,
+            operations=list(_OF_PARTITIONS),
+            description="At the source. Empty for `pause` and `resume`: the whole flow.",
+        ),
+        "partition": Param(
+            None, **_NUMBER, operations=list(_OF_PARTITIONS), description="Its number. Empty: the whole topic."
+        ),
+        "worker": Param(
+            None,
+            **_NAME,
+            operations=["move"],
+            description="For `move`: its name as in the table of partitions; without the number at its end: whoever "
+            "runs in that place.",
+        ),
+        "reason": Param(
+            None,
+            type=["null", "string"],
+            maxLength=500,
+            operations=["pause", "move"],
+            description="For `pause` of a topic or partition, and `move`: why, for those who see it.",
+        ),
         "group": Param(
             None,
             **_NAME,

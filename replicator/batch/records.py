@@ -151,11 +151,18 @@ def assemble_raw_batch(
     spans: see `RawBatch`; they say what the base offset is and how many records there are."""
     base, count = spans[0][0], sum([records for _, records in spans])
     body = compress_payload(codec, records)
+    data = memoryview(b"".join((*encode_batch_front(body, codec, base, count, times, leader_epoch), body)))
+    return RawBatch(base, end, leader_epoch, codec, times[1], -1, -1, -1, count, data, tuple(spans))
+
+
+def encode_batch_front(
+    body: bytes | memoryview, codec: int, base: int, count: int, times: tuple[int, int], leader_epoch: int
+) -> tuple[bytes, bytes]:
+    """What stands in front of `body`, the records of a batch without a producer, compressed already. base: its base
+    offset; times: of the first and of the newest record (ms)."""
     back = _BACK.pack(codec, count - 1, *times, -1, -1, -1, count)
     crc = crc32c(body, crc32c(back))
-    front = _FRONT.pack(base, BATCH_HEADER_BYTES - 12 + len(body), leader_epoch, CURRENT_MAGIC, crc)
-    data = memoryview(b"".join((front, back, body)))
-    return RawBatch(base, end, leader_epoch, codec, times[1], -1, -1, -1, count, data, tuple(spans))
+    return _FRONT.pack(base, BATCH_HEADER_BYTES - 12 + len(body), leader_epoch, CURRENT_MAGIC, crc), back
 
 
 def _wrapped(time: int) -> int:

@@ -16,7 +16,7 @@ from replicator.errors import BadBatch, EndPassed
 
 _CRC_AT: Final = 17
 _WITHOUT_END: Final = RepackTerms()
-PART_BYTES: Final = 1 << 20  # of batches as stored: what one task of Spark opens at a time
+PART_BYTES: Final = 4 << 20  # of batches as stored: what one task of Spark opens at a time
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from replicator.ledger.ledger_writer import PartitionLedgerWriter
 from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.broker_connection import TrafficClass
 from replicator.transport.rate_limit import RateLimit
+from replicator.transport.replica_choice import READ_LEADER, ReplicaChoice
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again
@@ -42,6 +43,8 @@ class ActiveCopy:
     kind: the traffic class that is to serve it. is_busy: which of the two live fetchers asks for it while it is live.
     carrier: the class that still has batches of it in flight. The broker threads set `wake` (there may be something to
     send) and `room` (its buffer has room again). The sender calls `between` when there is nothing that it may send now.
+    source: its leader there. replica: which broker it is read from; `turn` gives it to the threads of another broker,
+    and only the thread that reads it now calls it.
     """
 
     copy: Copy
@@ -64,6 +67,8 @@ class ActiveCopy:
     transforms: Callable[[], None] | None = None  # tells whoever transforms its records that some wait; None: nobody
     hindrance: str = ""  # why records that wait are not transformed
     clock: SessionClock | None = None  # of the session in which it is quiet
+    replica: ReplicaChoice = READ_LEADER
+    turn: Callable[[BrokerAddress], None] = field(default=lambda _address: None)
     asked_since: float = 0.0  # since when the fetcher that serves it asks for it, monotonic
     _calm: int = 0
     _had_records_at: float = 0.0  # monotonic

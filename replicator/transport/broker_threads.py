@@ -56,6 +56,10 @@ class BrokerThreads:
             if self._active_copies.pop(id(active), None) is not None:
                 self._unused_since = time.monotonic()
 
+    def is_serving(self, active: ActiveCopy) -> bool:
+        """Whether this active copy is served here."""
+        return id(active) in self._active_copies
+
     def unused_s(self, now: float) -> float:
         """For how many seconds it has served no active copy, at `now` (monotonic)."""
         return 0.0 if self._active_copies else now - self._unused_since
@@ -71,7 +75,8 @@ class BrokerThreads:
 
 
 class SourceBrokerThreads(BrokerThreads):
-    """Fetches for all partitions led by one source broker; `memory` says how many bytes the worker may still hold."""
+    """Fetches for all partitions that are read from one source broker, which leads most of them; `memory` says how many
+    bytes the worker may still hold. The rack of `settings` is told in each Fetch."""
 
     def __init__(self, settings: ConnectionSettings, address: BrokerAddress, memory: Callable[[], int]) -> None:
         super().__init__()
@@ -95,6 +100,10 @@ class SourceBrokerThreads(BrokerThreads):
             self._bulk_of.pop(id(active), None)
         for fetcher in self._fetchers:
             fetcher.remove(active)
+
+    def counters(self) -> dict[str, float]:
+        """See `BrokerThreads.counters`; and the bytes that came from a follower that the leader named."""
+        return {**super().counters(), "follower_bytes": sum(each.follower_bytes for each in self._fetchers)}
 
     def list_holders(self) -> list[ActiveCopy]:
         """Those that may hold bytes; one may be there twice."""

@@ -51,10 +51,12 @@ class TurnAnswer:
 
 @dataclass(slots=True)
 class FetchTurns:
-    """first: the session of the fetcher itself, which has asked for everything so far. Not thread-safe."""
+    """first: the session of the fetcher itself, which has asked for everything so far. rack: where the reader stands.
+    Not thread-safe."""
 
     first: FetchSession
     open_connection: Callable[[], Connection]
+    rack: str = ""
     _lanes: list[_Lane] = field(default_factory=list)
     _next: float = 0.0  # when the next question may leave, monotonic
     _alone_until: float = 0.0
@@ -88,7 +90,9 @@ class FetchTurns:
         if free.connection is None or free.connection.ended():
             self._close(free)
             free.connection = self.open_connection()
-        free.connection.send_session_fetch(free.session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes)
+        free.connection.send_session_fetch(
+            free.session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes, rack=self.rack
+        )
         free.sent, free.due = now, now + wait_s + _PATIENCE_S
         self._next = now + round_trip_s / len(lanes)
 

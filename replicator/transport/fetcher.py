@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
@@ -38,6 +39,7 @@ from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnec
 from replicator.transport.confirmation import confirm_sources, needs_confirmation
 from replicator.transport.fetch_turns import FetchTurns
 from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
+from replicator.transport.replica_choice import READ_LEADER, ReplicaChoice, choose_replica, leave_follower
 
 log = logging.getLogger("watershed.links")
 
@@ -62,6 +64,8 @@ _LOOK_FOR_QUIET_S: Final = 1.0
 # the session for each, so one that brings nothing may wait the longer the more there are.
 _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
 _LONGEST_POLL_S: Final = 0.5
+_CHOICES_S: Final = 1.0  # how often a thread looks whether a leader is to be asked again which replica serves
+_BROKERS_S: Final = 10.0  # how long it is believed where brokers listen: many partitions are named one follower
 _Place = tuple[uuid.UUID, int]  # topic id and partition
 
 
@@ -95,6 +99,10 @@ class Fetcher(BrokerConnectionThread):
         self._look_for_quiet_at = 0.0  # monotonic
         self._turns: FetchTurns | None = None  # of busy partitions, while the broker is far away
         self._no_room = 0.0  # when the quota last left no room for one, on the monotonic clock
+        self._choices_at = 0.0  # when the choices of replicas were looked at last, on the monotonic clock
+        self._brokers: dict[int, tuple[str, int]] = {}  # where they listen, by id, when somebody last asked
+        self._brokers_at = 0.0
+        self.follower_bytes = 0  # bytes of records that followers sent
 
     @property
     def is_used(self) -> bool:
@@ -147,6 +155,8 @@ class Fetcher(BrokerConnectionThread):
         """Ask for what can be fetched now, and leave out what cannot. Returns the seconds until a flow that is beyond
         its quota may be asked for again, at most _LONG_POLL_S."""
         again = {**self._left_out, **self._take_news()}
+        for active in self._ask_leaders_again(now):
+            again.pop(id(active), None)
         if self._is_busy and now >= self._look_for_quiet_at:
             self._look_for_quiet_at = now + _LOOK_FOR_QUIET_S
             self._give_up_quiet(now)
@@ -248,7 +258,9 @@ class Fetcher(BrokerConnectionThread):
         self._check_connection()
         connection = self._connected()
         sent = time.monotonic()
-        answers = connection.fetch(self._session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes)
+        answers = connection.fetch(
+            self._session, max_wait_ms=int(wait_s * 1000), max_bytes=max_bytes, rack=self.settings.rack or ""
+        )
         self._note_fits(answers, sent, leaves_out := self._session.is_incremental and connection.throttle_ms == 0)
         arrived = time.monotonic()
         if leaves_out:
@@ -264,7 +276,7 @@ class Fetcher(BrokerConnectionThread):
         self._apply_throttle(connection.throttle_ms)
         if self._is_busy and self.is_far and self._session.is_incremental:
             settings, address = self.settings, self.address
-            self._turns = FetchTurns(self._session, lambda: open_connection(settings, address))
+            self._turns = FetchTurns(self._session, lambda: open_connection(settings, address), settings.rack or "")
 
     def _note_fits(self, answers: list[FetchedPartition], sent: float, leaves_out: bool) -> None:
         """What the broker's quota for us lets into an answer, as the last one shows. leaves_out: whether partitions
@@ -306,10 +318,62 @@ class Fetcher(BrokerConnectionThread):
         if active.copy.trouble is None:  # else what is fetched would be dropped
             self._holders[id(active)] = active
             active.leave_session()  # the other fetcher may have it as soon as it is delivered
+            if self._follow_answer(active, answer):
+                return
+            if active.replica.follower is not None:
+                self.follower_bytes += len(answer.records)
             _deliver_or_stop(active, answer)
             self._enter_session(active)
         if active.rate.quota is None or not self._is_ours(active):  # the others are looked at in each round
             self._review(active)
+
+    # -- which replica is read (KIP-392) -------------------------------------------------------------------------------
+
+    def _follow_answer(self, active: ActiveCopy, answer: FetchedPartition) -> bool:
+        """Whether the answer sends the partition to another broker. It is another thread's then."""
+        choice = choose_replica(active.replica, answer, time.monotonic())
+        if choice == active.replica:
+            return False
+        if choice.follower is not None:  # the leader has told where its log ends
+            active.copy.source.note_log_end(answer.last_stable, answer.high_watermark)
+            active.copy.source.seen_at = time.monotonic()
+        self._turn(active, choice)
+        return True
+
+    def _ask_leaders_again(self, now: float) -> list[ActiveCopy]:
+        """Give back to their leaders the partitions whose choice of a replica has ended. Returns them."""
+        if now - self._choices_at < _CHOICES_S:
+            return []
+        self._choices_at = now
+        due = [active for active in self._served.values() if now >= active.replica.until]
+        for active in due:
+            self._turn(active, READ_LEADER)
+        return due
+
+    def _turn(self, active: ActiveCopy, choice: ReplicaChoice) -> None:
+        """Hand the partition to the threads of the broker that is chosen. An answer that is under way for it is not
+        used any more: nobody asks for the partition here."""
+        address: BrokerAddress | None = active.source
+        if choice.follower is not None:
+            address = self._find_broker(choice.follower)
+        if address is None:
+            choice, address = leave_follower(time.monotonic()), active.source
+        active.leave_session()
+        self._drop(active)
+        key, before, active.replica = active.copy.key, active.replica.follower, choice
+        if not choice.tells_rack:
+            log.info("follower left", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition,
+                                             "broker": before})  # fmt: skip
+        active.turn(address)
+
+    def _find_broker(self, node: int) -> BrokerAddress | None:
+        """Where a broker listens that the leader has named; None: it is gone. Raises ClusterError."""
+        now = time.monotonic()
+        if node not in self._brokers or now - self._brokers_at > _BROKERS_S:
+            with closing(open_connection(self.settings, self.address)) as asking:  # answers are under way on others
+                self._brokers, self._brokers_at = asking.brokers(), now
+        found = self._brokers.get(node)
+        return None if found is None else BrokerAddress(*found)
 
     def _pass_over(self, named: set[int]) -> None:
         """Of these the broker had nothing new to say: they end where they did."""
@@ -338,8 +402,11 @@ class Fetcher(BrokerConnectionThread):
     def _dropped(self, reason: str, closed: bool) -> None:
         self._session.begin_anew()
         self._take_news()
-        for active in self._served.values():
-            active.copy.stop(Reinspect(reason))
+        for active in list(self._served.values()):
+            if active.replica.follower is not None and active.copy.trouble is None:
+                self._turn(active, leave_follower(time.monotonic()))  # the leader has all that the follower has
+            else:
+                active.copy.stop(Reinspect(reason))
 
 
 def _waits_for_room(active: ActiveCopy) -> bool:

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple, Protocol
 
 from clusters.errors import ClusterError
 from clusters.registry.record_schemas import NO_RECORD_SCHEMAS, RecordSchemas, UnknownSchema
-from replicator.batch.egress_compression import compress_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.batch.repack import RejectedRecord
 from replicator.batch.untransformed_selection import UntransformedPart
@@ -26,12 +25,13 @@ from replicator.errors import ReplicatorError
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 from replicator.transport.active_copy import ActiveCopy
+from topology.egress_compression import EgressCompression
 from topology.record_transform import RecordTransform
 
 log = logging.getLogger("watershed.transforms")
 
 _MICRO_BATCH_BYTES: Final = 64 << 20  # of batches as stored, all partitions together
-_PARTITION_BYTES: Final = 8 << 20  # of one of them
+_PARTITION_BYTES: Final = 16 << 20  # of one of them; a job costs Spark the same whatever is in it
 _ALIVE_S: Final = 0.25  # how long the thread sleeps unless it is woken
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0  # until a micro-batch that failed is tried again
 UNTRANSFORMED_STATE: Final = "untransformed"
@@ -39,13 +39,15 @@ UNTRANSFORMED_STATE: Final = "untransformed"
 
 class TransformRequest(NamedTuple):
     """A part of a source partition. leave_out: source offset → why, of records that the target does not take.
-    schemas: what is known of the schema ids in front of its keys and values."""
+    schemas: what is known of the schema ids in front of its keys and values. compression: of batches that have no
+    codec."""
 
     key: PartitionKey
     part: UntransformedPart
     leave_out: Mapping[int, str]
     batch_bytes: int  # of records, uncompressed, at which a batch is full
     schemas: RecordSchemas = NO_RECORD_SCHEMAS
+    compression: EgressCompression | None = None
 
 
 class TransformedPart(NamedTuple):
@@ -83,7 +85,8 @@ class _Served:
 
     def build_request(self, part: UntransformedPart) -> TransformRequest:
         known = NO_RECORD_SCHEMAS if self.schemas is None else self.schemas.list_known(self.copy.key.topic)
-        return TransformRequest(self.copy.key, part, self.active.terms.refused, self.batch_bytes, known)
+        terms = self.active.terms
+        return TransformRequest(self.copy.key, part, terms.refused, self.batch_bytes, known, terms.compression)
 
 
 @dataclass(slots=True)
@@ -205,10 +208,7 @@ class TransformThread:
 
     def _take(self, served: _Served, part: UntransformedPart, result: TransformedPart) -> None:
         copy, quarantine = served.copy, served.active.quarantine
-        compression = served.active.terms.compression
         batches = result.batches
-        if compression is not None:
-            batches = [compress_batch(batch, compression) for batch in batches]
         refused, through = None, part.end
         if result.rejected and quarantine is not None:
             try:

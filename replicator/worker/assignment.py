@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from clusters.control_topics import compute_slot
 from clusters.flow_records import FlowRecord
+from clusters.partition_orders import find_partition_order, index_partition_orders
 from clusters.partition_status_records import PartitionStatus
 from replicator.copy.aligned.gap_filler import GapMethod
 from replicator.partition_key import PartitionKey
@@ -26,7 +27,7 @@ class _AssignedPartition:
     """A partition that this worker serves.
 
     serving: the slot that makes it ours. held: why it cannot be copied. gap_method: how gaps are closed, where offsets
-    are equal.
+    are equal. is_paused: a person has ordered that it stands still, beside the others of its flow.
     """
 
     record: FlowRecord
@@ -34,6 +35,7 @@ class _AssignedPartition:
     held: HoldReason | None = None
     hint: str = ""
     gap_method: GapMethod | None = None
+    is_paused: bool = False
 
 
 def assign_partitions(
@@ -48,7 +50,7 @@ def assign_partitions(
     """
     assigned: dict[PartitionKey, _AssignedPartition] = {}
     for flow_id, record in flows.items():
-        moves = placed if record.flow.delivery != "transactions" else {}
+        moves, pauses = placed if record.flow.delivery != "transactions" else {}, index_partition_orders(record.pauses)
         for mapped in topics.get(flow_id, ()):
             if not record.selects(mapped.topic):
                 continue
@@ -60,7 +62,8 @@ def assign_partitions(
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
                     held = mapped.held if partition >= mapped.copied else mapped.refused
                     note = mapped.note if partition == 0 else ""
-                    assigned[key] = _AssignedPartition(record, serving, held, note, mapped.gap_method)
+                    paused = find_partition_order(pauses, mapped.topic, partition) is not None
+                    assigned[key] = _AssignedPartition(record, serving, held, note, mapped.gap_method, paused)
     return assigned
 
 

@@ -7,7 +7,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import RLock
 
 from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition
@@ -71,6 +73,9 @@ class CopyRegistry:
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
     _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
+    # Fetchers hand partitions to the threads of other brokers: held while threads are found, given copies, or end.
+    _threads_change: RLock = field(default_factory=RLock)
+    _is_ended: bool = False
     rates: FlowRateLimits = field(default_factory=FlowRateLimits)
     schema_ids: SchemaIdTranslations = field(init=False)
     _writer_schemas: WriterSchemas = field(init=False)
@@ -166,7 +171,7 @@ class CopyRegistry:
         task.attach_copy(active, decided.note)
         if not decided.filling:
             self._find_threads("send", self.target, taken.target.leader).add(active)
-            self._find_threads("fetch", source, taken.source.leader).add(active)
+            self._begin_fetching(active, task, source)
         log.info(
             "filling" if decided.filling else "copying",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
@@ -223,7 +228,7 @@ class CopyRegistry:
         self._active_copies[id(active)], self._senders[id(active)] = active, taken.sender
         task.attach_copy(active, taken.known.position.note)
         taken.sender.add(SlotPartition(copy, taken.target.leader, lambda: active.room()), taken.session)
-        self._find_threads("fetch", source, taken.source.leader).add(active)
+        self._begin_fetching(active, task, source)
         log.info(
             "copying in transactions",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
@@ -270,7 +275,7 @@ class CopyRegistry:
         repeated = f"{taken.repeated:,} records stand at the target once more" if taken.repeated else ""
         task.attach_copy(active, "; ".join(text for text in (at.note, repeated) if text))
         self._find_threads("send", self.target, taken.target.leader).add(active)
-        self._find_threads("fetch", source, taken.source.leader).add(active)
+        self._begin_fetching(active, task, source)
         log.info(
             "copying at least once",
             extra={"flow": task.key.flow, "topic": task.key.topic, "partition": task.key.partition,
@@ -284,7 +289,8 @@ class CopyRegistry:
 
     def remove(self, active: ActiveCopy) -> None:
         """End the copying of a partition; nothing of it may be in flight."""
-        self._active_copies.pop(id(active), None)
+        with self._threads_change:
+            self._active_copies.pop(id(active), None)
         copy = active.copy
         sender = self._senders.pop(id(active), None)
         if sender is not None:
@@ -301,7 +307,7 @@ class CopyRegistry:
             self._refused[copy.key] = self._refused.get(copy.key, {}) | copy.refusals.records
         if copy.refusals.too_large:
             self.discovery.ask_limits(copy.key.flow)
-        for threads in self._broker_threads.values():
+        for threads in list(self._broker_threads.values()):
             threads.remove(active)
 
     def forget(self, flow_id: str) -> None:
@@ -313,34 +319,54 @@ class CopyRegistry:
     def sweep(self, now: float | None = None) -> None:
         """End the threads of brokers that have had no active copy for long, and forget those that have ended."""
         now = time.monotonic() if now is None else now
-        for key, threads in list(self._broker_threads.items()):
-            if threads.unused_s(now) > UNUSED_THREADS_S:
-                threads.end()
-            elif threads.is_alive():
-                continue
-            del self._broker_threads[key]
-            self._counted.update(threads.counters())
+        with self._threads_change:
+            for key, threads in list(self._broker_threads.items()):
+                if threads.unused_s(now) > UNUSED_THREADS_S:
+                    threads.end()
+                elif threads.is_alive():
+                    continue
+                del self._broker_threads[key]
+                self._counted.update(threads.counters())
 
     def end(self) -> None:
         """Ask all threads to end; does not wait."""
         self._aligned.end()
         if self.transforms is not None:
             self.transforms.end()
-        for threads in self._broker_threads.values():
-            threads.end()
+        with self._threads_change:
+            self._is_ended = True
+            for threads in self._broker_threads.values():
+                threads.end()
+
+    def _begin_fetching(self, active: ActiveCopy, task: PartitionTask, source: ConnectionSettings) -> None:
+        """Fetch from the leader first; it may name a follower in the flow's rack. Raises ClusterError."""
+        active.turn = partial(self._fetch_from, active, replace(source, rack=task.record.flow.source_rack))
+        active.turn(active.source)
+
+    def _fetch_from(self, active: ActiveCopy, settings: ConnectionSettings, address: BrokerAddress) -> None:
+        """Fetch the partition from this broker, and from no other. A thread that fetches it may call it."""
+        told = settings if active.replica.tells_rack else replace(settings, rack=None)
+        with self._threads_change:
+            if self._is_ended or id(active) not in self._active_copies:  # it has ended meanwhile
+                return
+            for threads in self._broker_threads.values():
+                if isinstance(threads, SourceBrokerThreads) and threads.is_serving(active):
+                    threads.remove(active)
+            self._find_threads("fetch", told, address).add(active)
 
     def _find_threads(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
         key = (kind, settings, address)  # one that is reached by other settings from now on gets threads of its own
-        threads = self._broker_threads.get(key)
-        if threads is None or not threads.is_alive():
-            threads = (
-                SourceBrokerThreads(settings, address, self._room)
-                if kind == "fetch"
-                else TargetBrokerThreads(settings, address)
-            )
-            self._broker_threads[key] = threads
-            threads.start()
-        return threads
+        with self._threads_change:
+            threads = self._broker_threads.get(key)
+            if threads is None or not threads.is_alive():
+                threads = (
+                    SourceBrokerThreads(settings, address, self._room)
+                    if kind == "fetch"
+                    else TargetBrokerThreads(settings, address)
+                )
+                self._broker_threads[key] = threads
+                threads.start()
+            return threads
 
     def _prepare(self, task: PartitionTask, source: ConnectionSettings) -> str:
         """Settings of the target topic with which it can be filled; "" or why not. Raises ClusterError."""

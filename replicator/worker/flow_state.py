@@ -16,10 +16,10 @@ _NUMBER: Final = re.compile(r"\d+")
 _READ_CHARS, _LIKENESS_CHARS = 2_000, 500  # of an error that anybody may have written
 _ORDER: Final = (
     COMPLETE,
+    "paused",  # of a flow that runs: by a person, for single partitions; the others say how the flow is
     "running",
     "catching_up",
     "aligning",
-    "paused",
     "stopped",
     "starting",
     "retrying",

@@ -8,11 +8,13 @@ worker that joins gets a fair share with the slots it takes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from clusters.control_topics import SLOT_COUNT
+from clusters.partition_orders import is_chosen_worker
 
 TOLERATED_LOAD_RATIO: Final = 1.25  # times the mean: what the heaviest may carry before anything is moved
 MAX_RECEIVER_LOAD_RATIO: Final = 0.9  # times the heaviest: what the other one may carry after a move
@@ -34,6 +36,45 @@ class PartitionLoad:
     home: int
     rate: float
     movable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlace:
+    """That a person moved a partition to a worker: `home` is its slot by `compute_slot`, `worker` a name as
+    `clusters.partition_orders.is_chosen_worker` has it."""
+
+    home: int
+    worker: str
+
+
+def place_chosen_partitions(
+    chosen: Mapping[str, ChosenPlace], table: Mapping[str, int], owners: Mapping[int, str]
+) -> tuple[dict[str, int], frozenset[str]]:
+    """(the table with the partitions that persons moved at workers of their choice, the keys of those).
+
+    chosen: by `flow|topic|partition`. owners: slot → name of the worker. A partition whose worker is not there, or
+    serves no slot, keeps its entry and is not among the keys: it is placed as if nobody had moved it. One that the
+    worker serves already stays in its slot. Nothing changes while a slot has no owner.
+    """
+    placed = dict(table)
+    if len(owners) < SLOT_COUNT:
+        return placed, frozenset()
+    carried = Counter(placed.values())
+    there = set[str]()
+    for key, place in sorted(chosen.items()):
+        now = placed.get(key, place.home)
+        slots = [slot for slot in range(SLOT_COUNT) if is_chosen_worker(owners[slot], place.worker)]
+        if not slots:
+            continue
+        there.add(key)
+        if now in slots:
+            continue
+        if place.home in slots:
+            placed.pop(key, None)
+            continue
+        placed[key] = min(slots, key=lambda slot: (carried[slot], slot))
+        carried[placed[key]] += 1
+    return placed, frozenset(there)
 
 
 def balance_partitions(

@@ -52,6 +52,7 @@ class PartitionTask:
     retry: float = partition_states.RETRY_FIRST_S  # seconds to the next try, in a halt state that may end by itself
     serving: int = -1  # its own slot, or the one that the placement chose
     held: HoldReason | None = None  # why it cannot be copied
+    is_paused: bool = False  # it alone, by a person (`clusters.partition_orders.PartitionPause`)
     gap_method: GapMethod | None = None  # how gaps are filled in an aligned partition; None: it is mapped
     hint: str = ""  # a warning for people; the partition is copied all the same
     published: PartitionStatus | None = None  # None also where the last one was lost
@@ -91,9 +92,14 @@ class PartitionTask:
                 or self.stopped.state in partition_states.SELF_HEALING_STATES
                 or self.has_new_decision
             )
-            and self.record.state == "running"
+            and self.is_ordered_to_run
             and now >= self.not_before
         )
+
+    @property
+    def is_ordered_to_run(self) -> bool:
+        """Whether neither its flow nor the partition alone is paused or stopped."""
+        return self.record.state == "running" and not self.is_paused
 
     def has_work_before(self, soon: float) -> bool:
         """Whether the worker's loop has something to do for it before `soon`."""
@@ -257,7 +263,8 @@ class PartitionTask:
         return {"done": at.done, "of": at.of, "rate": round(at.rate, 1), "seconds_left": at.seconds_left}
 
     def _describe_copy(self) -> tuple[str, ...]:
-        return () if self.active is None else (str(self.active.counted), self.active.hindrance)
+        active = self.active
+        return () if active is None else (str(active.counted), active.hindrance, str(active.replica))
 
     def _remedy(self) -> str | None:
         if self.held is not None:
@@ -279,6 +286,8 @@ class PartitionTask:
             return self.held.state
         if self.completion is not None and self.active is None:
             return partition_states.COMPLETE
+        if self.is_paused:
+            return partition_states.PAUSED
         if self.active is None:
             return partition_states.RETRYING if self.waiting_for else partition_states.STARTING
         if self.active.copy.is_filling:

@@ -1,25 +1,35 @@
-"""Deciding the placement of a fleet: done by the worker that serves slot 0, beside the copying (decision 0020)."""
+"""Deciding the placement of a fleet: done by the worker that serves slot 0, beside the copying (decision 0020).
+
+What persons moved to a worker comes first, and is looked at more often (decision 0116)."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
 
 from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
+from clusters.control_topics import ControlWriter, compute_slot
 from clusters.errors import ClusterError
 from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
 from clusters.flow_records import FlowRecord
+from clusters.partition_orders import find_partition_order, index_partition_orders
 from clusters.partition_status_records import PartitionStatus, StatusFollower, read_status_reports
 from clusters.settings import ConnectionSettings
 from clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
-from replicator.worker.partition_placement import PartitionLoad, balance_partitions
+from replicator.topic_mapping import MappedTopic
+from replicator.worker.partition_placement import (
+    ChosenPlace,
+    PartitionLoad,
+    balance_partitions,
+    place_chosen_partitions,
+)
+from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 
 log = logging.getLogger("watershed.placement")
 
@@ -28,6 +38,7 @@ _BEFORE_S = (
     15.0  # then it reads what was reported earlier: the start of its own copies is over, and needs the processor
 )
 _SMOOTH = 0.1  # share of a second's report: about the mean of ten seconds
+_CHOSEN_EVERY_S = 2.0  # looks at where the partitions are that persons moved: one question to the group's coordinator
 _OLD_S = 15.0  # a worker that was silent for so long says nothing about now
 
 
@@ -91,9 +102,29 @@ def _can_be_moved(record: FlowRecord) -> bool:
     return record.flow.delivery != "transactions"
 
 
+def list_chosen_places(
+    flows: Mapping[str, FlowRecord], topics: Mapping[str, Sequence[MappedTopic]]
+) -> dict[str, ChosenPlace]:
+    """`flow|topic|partition` → where a person wants it. topics: of flows, as they were found at their sources. Flows
+    that copy in transactions have none."""
+    found = {}
+    for flow_id, record in flows.items():
+        if not record.moves or not _can_be_moved(record):
+            continue
+        moves = index_partition_orders(record.moves)
+        for mapped in topics.get(flow_id, ()):
+            for partition in range(mapped.partitions) if record.selects(mapped.topic) else ():
+                move = find_partition_order(moves, mapped.topic, partition)
+                if move is not None:
+                    home = compute_slot(flow_id, mapped.topic, partition)
+                    found[f"{flow_id}|{mapped.topic}|{partition}"] = ChosenPlace(home, move.worker)
+    return found
+
+
 class PlacementLeader:
     """`step` never waits. moves: whether another worker may go on at once; at a target that does not tell what it
-    holds of producers each takeover waits (decision 0085), so nothing is moved to even the load out."""
+    holds of producers each takeover waits (decision 0085), so nothing is moved to even the load out. What a person
+    moves is moved all the same."""
 
     def __init__(
         self,
@@ -111,14 +142,20 @@ class PlacementLeader:
         self._rates = _ObservedRates()
         self._reports: StatusFollower | None = None
         self._admin: Admin | None = None
-        self._due = 0.0
+        self._due = self._chosen_due = 0.0
         self._before_due = math.inf  # when earlier reports are to be read (monotonic)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="placement")
         self._deciding: Future[None] | None = None
         self._before: Future[list[PartitionStatus]] | None = None  # what was reported before we followed
 
-    def step(self, slots: Iterable[int], flows: Mapping[str, FlowRecord], placement: PlacementRecord | None) -> None:
-        """One round: `slots` are this worker's, `placement` is the newest record."""
+    def step(
+        self,
+        slots: Iterable[int],
+        flows: Mapping[str, FlowRecord],
+        placement: PlacementRecord | None,
+        topics: Mapping[str, Sequence[MappedTopic]],
+    ) -> None:
+        """One round: `slots` are this worker's, `placement` is the newest record, `topics` those of each flow."""
         if LEADING_SLOT not in slots:
             self._stop_leading()
             return
@@ -138,16 +175,23 @@ class PlacementLeader:
         if self._before is not None and self._before.done():
             self._rates.begin(self._before.result(), now)
             self._before = None
-        if now < self._due or self._before is not None or (self._deciding is not None and not self._deciding.done()):
+        if self._deciding is not None and not self._deciding.done():
             return
-        self._due = now + self._period_s
+        is_due = now >= self._due and self._before is None
+        chosen = list_chosen_places(flows, topics) if is_due or now >= self._chosen_due else {}
+        if not is_due and not chosen:
+            return
+        self._chosen_due = now + _CHOSEN_EVERY_S
         table = {
             key: slot
             for key, slot in (placement.slots if placement is not None else {}).items()
             if _still_meant(key, flows)
         }
-        loads = [replace(each, movable=each.movable and self._moves) for each in self._rates.loads(flows, now)]
-        self._deciding = self._pool.submit(self._decide, loads, table, placement)
+        loads: list[PartitionLoad] = []
+        if is_due:
+            self._due = now + self._period_s
+            loads = [replace(each, movable=each.movable and self._moves) for each in self._rates.loads(flows, now)]
+        self._deciding = self._pool.submit(self._decide, loads, table, chosen, placement)
 
     def close(self) -> None:
         """Stop leading and end the pool."""
@@ -170,11 +214,22 @@ class PlacementLeader:
             log.warning("earlier reports unknown", extra={"reason": str(error)})
             return []
 
-    def _decide(self, loads: list[PartitionLoad], table: dict[str, int], before: PlacementRecord | None) -> None:
-        """Runs in a thread of its own."""
+    def _decide(
+        self,
+        loads: list[PartitionLoad],
+        table: dict[str, int],
+        chosen: Mapping[str, ChosenPlace],
+        before: PlacementRecord | None,
+    ) -> None:
+        """Runs in a thread of its own. loads: empty where only what persons moved is looked at."""
         try:
             admin = self._admin = self._admin or Admin(self._target)
-            after = balance_partitions(loads, table, read_slot_owners(admin, self._topology))
+            clients = read_slot_owners(admin, self._topology)
+            owners = {slot: client.removeprefix(WORKER_CLIENT_PREFIX) for slot, client in clients.items()}
+            after, fixed = place_chosen_partitions(chosen, table, owners)
+            if loads:
+                loads = [replace(each, movable=each.movable and each.key not in fixed) for each in loads]
+                after = balance_partitions(loads, after, owners)
             if after == dict(before.slots if before is not None else {}):
                 return
             record = PlacementRecord(

@@ -226,7 +226,7 @@ class Worker:
         self._discovery.step(flows)
         self._assign_tasks(flows)
         if self._transforms is None:  # transactions, and so transformed records, are never placed
-            self._placement_leader.step(self._membership.slots, flows, self._placement)
+            self._placement_leader.step(self._membership.slots, flows, self._placement, self._discovery.topics)
         self._sync.step(self._membership.slots, flows)
         busy = self._busy = self._list_busy()
         self._retire(busy)
@@ -351,6 +351,7 @@ class Worker:
                 task.wanted, task.serving = True, assignment.serving
                 task.held, task.hint = assignment.held, assignment.hint
                 task.gap_method = assignment.gap_method
+                self._pause(task, is_paused=assignment.is_paused)
                 if task.held is not None:
                     self._halt(task, task.held.error)
                 if task.record is not assignment.record:
@@ -361,6 +362,15 @@ class Worker:
             self._halt(task, "handed over")
             if task.active is None and not task.inspecting:
                 self._drop_task(task, self._desired.flows.get(task.key.flow))
+
+    def _pause(self, task: PartitionTask, *, is_paused: bool) -> None:
+        """What a person ordered about this partition alone. What is in flight is finished first."""
+        if task.is_paused and not is_paused:
+            task.not_before = 0.0
+        task.is_paused = is_paused
+        if is_paused:
+            task.waiting_for = ""
+            self._halt(task, "paused")
 
     def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
         """The partition belongs to another worker (also where records are changed from now on), or to no flow any more;
@@ -430,7 +440,7 @@ class Worker:
                 self._log_halt(task, trouble)  # also where the partition is another worker's by now
                 if trouble.state == log_append_time.APPEND_TIME_STATE:
                     self._discovery.ask_limits(task.key.flow)  # so that a restart does not begin before it is mended
-            if task.wanted and (task.record.state == "running" or isinstance(trouble, Halt)):
+            if task.wanted and (task.is_ordered_to_run or isinstance(trouble, Halt)):
                 task.record_trouble(trouble, now)
                 if task.stopped is not None and task.stopped is not trouble:
                     self._log_halt(task, task.stopped)
@@ -457,7 +467,7 @@ class Worker:
                 task.record_trouble(result, time.monotonic())
                 if task.stopped is not None:
                     self._log_halt(task, task.stopped)
-            elif task.wanted and task.held is None and task.record.state == "running":
+            elif task.wanted and task.held is None and task.is_ordered_to_run:
                 self._inspections.stillness.forget(task.key)
                 if not self._complete(task, result.position, result.target_end):
                     self._start_copy(task, result)
@@ -527,6 +537,7 @@ class Worker:
             tuple(sorted(self._membership.slots)),
             self._seen,
             self._registry.latencies.read_recent(now),
+            pauses_partitions=True,
         )
         write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
         self._seen = self._find_seen()

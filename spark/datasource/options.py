@@ -36,7 +36,7 @@ _READING: Final = {
     "isolation": "read_committed, or read_uncommitted: everything, with markers and aborted batches",
     "minPartitions": "about how many tasks a read becomes, where there is enough to read",
     "maxOffsetsPerPartition": "offsets that one task reads at most",
-    "pushdown": "true: take part in filter pushdown (see docs/spark.md before)",
+    "pushdown": "true: take part in filter pushdown (see docs/kafka-batches.md before)",
     "maxOffsetsPerTrigger": "of streams: offsets that a micro-batch takes at most",
     "failOnDataLoss": "true; false is refused",
 }

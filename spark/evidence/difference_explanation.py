@@ -7,11 +7,13 @@ what it was then is said to be: expired, or another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 
+from replicator.errors import ReplicatorError
 from spark.fingerprint import RecordFingerprints, fingerprint_records
 from spark.judging.record_difference import DifferenceExample, compare_records
 from spark.reading.fetch_answers import OffsetsExpired
@@ -89,7 +91,10 @@ class _SideNow:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDifference:
-    """One difference. source, target: the records; near: those around them, by side; `then` as in `Seen.then`."""
+    """One difference. records: of both sides as they are compared, of a flow that changes records what should stand at
+    the target; near: those around them, by side; then: how each stands to what the proof saw. origin: of a flow that
+    changes records the source's record as it is, also where it should not travel; None: there is none, or unknown.
+    is_left_out: it should not travel."""
 
     kind: str
     components: tuple[str, ...]
@@ -97,18 +102,49 @@ class ExplainedDifference:
     records: tuple[WholeRecord | None, WholeRecord | None]
     then: tuple[_Then | None, _Then | None]
     near: tuple[tuple[WholeRecord, ...], tuple[WholeRecord, ...]]
+    origin: WholeRecord | None = None
+    is_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkExplanation:
     """anew: nothing was named by the proof, the chunk was compared again. total: differences, of which `explained` are
-    the first. expired: offsets at the head of the chunk, by side, that are gone since."""
+    the first. expired: offsets at the head of the chunk, by side, that are gone since. is_transformed: the flow changes
+    records."""
 
     explained: tuple[ExplainedDifference, ...]
     total: int
     anew: bool
     expired: tuple[int, int]
     equal_now: bool
+    is_transformed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OriginReader:
+    """The source's records of a flow that changes them. find_offset: the source offset that stands at a target offset,
+    by the flow's offset map; raises ReplicatorError. records: as `SideReader.records`."""
+
+    find_offset: Callable[[int], int]
+    records: Callable[[OffsetRange, Sequence[int]], Iterable[WholeRecord]]
+
+    def read(self, rows: Iterable[Mapping[str, Any]], span: OffsetRange) -> list[WholeRecord | None]:
+        """Of each difference its record, as far as it stands in `span`."""
+        offsets = [self._find(row) for row in rows]
+        inside = sorted({at for at in offsets if at is not None and span.start <= at < span.end})
+        known: dict[int, WholeRecord] = {}
+        if inside:
+            with suppress(OffsetsExpired):  # what is not known is told as that
+                known = {each.offset: each for each in self.records(OffsetRange(inside[0], inside[-1] + 1), inside)}
+        return [None if at is None else known.get(at) for at in offsets]
+
+    def _find(self, row: Mapping[str, Any]) -> int | None:
+        if row["source_offset"] is not None:
+            return int(row["source_offset"])
+        try:
+            return self.find_offset(row["target_offset"])
+        except ReplicatorError:  # the map does not know it: somebody else wrote it
+            return None
 
 
 def explain_differences(
@@ -117,8 +153,10 @@ def explain_differences(
     source: SideReader,
     target: SideReader,
     limit: int = _SHOWN,
+    origin: OriginReader | None = None,
 ) -> ChunkExplanation:
-    """Of a row of `chunks` and its rows of `diffs`. Raises NotReadable, ClusterError."""
+    """Of a row of `chunks` and its rows of `diffs`. origin: of a flow that changes records; `source` gives those as
+    they should stand at the target. Raises NotReadable, SparkError, ClusterError."""
     sides = (
         _SideNow.of(source, OffsetRange(chunk["source_start"], chunk["source_end"])),
         _SideNow.of(target, OffsetRange(chunk["target_start"], chunk["target_end"])),
@@ -135,8 +173,17 @@ def explain_differences(
         name = ("source_offset", "target_offset")[side]
         own = [row[name] for row in first if row[name] is not None]
         seen.look([*own, *(at for some in near for at in some[side])])
-    explained = tuple(_explained(row, some, sides) for row, some in zip(first, near, strict=True))
-    return ChunkExplanation(explained, len(rows), anew, (sides[0].expired, sides[1].expired), equal_now)
+    before = [None] * len(first) if origin is None else origin.read(first, sides[0].span)
+    explained = tuple(
+        replace(
+            _explained(row, some, sides),
+            origin=each,
+            is_left_out=each is not None and sides[0].at(each.offset) is None,
+        )
+        for row, some, each in zip(first, near, before, strict=True)
+    )
+    expired = (sides[0].expired, sides[1].expired)
+    return ChunkExplanation(explained, len(rows), anew, expired, equal_now, origin is not None)
 
 
 def _explained(

@@ -204,7 +204,10 @@ def _groups(found: Sequence[LandedPosition]) -> dict[str, Any]:
 
 
 def _flows(
-    judgement: ProofJudgement, ids: Iterable[str], guarantees: Mapping[str, str | None], transforms: Mapping[str, str]
+    judgement: ProofJudgement,
+    ids: Iterable[str],
+    guarantees: Mapping[str, str | None],
+    transforms: Mapping[str, Mapping[str, str | None]],
 ) -> list[dict[str, Any]]:
     places = sorted(judgement.partitions)
     flows: dict[str, dict[str, Any]] = {id_: {"id": id_, **Counts().to_json(), "topics": []} for id_ in ids}
@@ -215,8 +218,7 @@ def _flows(
             topics.append({"topic": topic, "target_topic": target, **counts.to_json()})
             total += counts
         flows[flow] = {"id": flow, **total.to_json(), "topics": topics}
-    changed = {flow: {"transform": hash_} for flow, hash_ in transforms.items()}
-    return [line | {"guarantee": guarantees.get(flow)} | changed.get(flow, {}) for flow, line in flows.items()]
+    return [line | {"guarantee": guarantees.get(flow)} | dict(transforms.get(flow, {})) for flow, line in flows.items()]
 
 
 def _window_json(window: ProofWindow) -> dict[str, Any]:

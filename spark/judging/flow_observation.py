@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from clusters.admin import Admin
 from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
 from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
-from clusters.flow_records import read_flows
+from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_end_records import read_partition_ends
+from clusters.partition_orders import build_resume_command, describe_pause
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.explicit_runs import RepeatedRunMap
@@ -383,12 +384,26 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
             f"flow {flow.id}: batches all of whose records have the header {', '.join(marked)} were brought to "
             f"{flow.source} by another tool, as `external_flows` says; they stay there and were not compared"
         )
+    facts.notes += describe_paused_partitions(known, {pair.source.name for pair in facts.pairs})
     if facts.skip:
         facts.claims = read_source_claims(facts.source_settings)
         facts.notes.append(
             f"flow {flow.id}: records that other flows brought to {flow.source} stay there; what stands there under a "
             "flow's producer id and is not claimed by that flow's ledger is somebody else's, and was compared"
         )
+
+
+def describe_paused_partitions(record: FlowRecord | None, topics: Collection[str]) -> list[str]:
+    """Notes: partitions of these source topics that a person paused. What is not copied of them is pending, and never
+    missing. record: the flow's; None where it was never applied."""
+    if record is None:
+        return []
+    return [
+        f"flow {record.key}: {describe_pause(each)}; what was not copied before is pending, and "
+        f"`{build_resume_command(record.key, each)}` lets it go on"
+        for each in record.pauses
+        if each.topic in topics
+    ]
 
 
 def _explain_unusable(facts: FlowFacts, found: PartitionAlignment, ids: tuple[uuid.UUID, uuid.UUID]) -> str:

@@ -16,6 +16,7 @@ from clusters.partition_status_records import (
 )
 from clusters.settings import resolve_connection_settings
 from clusters.worker_heartbeats import WorkerHeartbeat
+from replicator.partition_states import PAUSED
 from topology.plan import PlanCluster
 from topology.quantities import render_duration
 
@@ -38,7 +39,10 @@ class LagLimit:
         waiting = [
             report.lag_ms
             for report in reports
-            if report.flow == self.flow and report.lag_ms is not None and now_ms - report.at_ms <= STALE_REPORT_MS
+            if report.flow == self.flow
+            and report.lag_ms is not None
+            and report.state != PAUSED  # nobody copies it, however long a proof waits
+            and now_ms - report.at_ms <= STALE_REPORT_MS
         ]
         worst = max(waiting, default=0)
         return worst if worst > self.most_ms else None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from spark.errors import NotReadable
-from spark.fingerprint import fingerprint_slices
+from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
 from spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
 from spark.reading.fetch_answers import PartitionAddress
 from spark.reading.offset_range import OffsetRange
@@ -43,14 +43,21 @@ def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Co
             prints = fingerprint_slices(slices, timestamps=address.timestamps)
         except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
             raise NotReadable(f"{address}: {error}") from None
-        for row, offset in enumerate(slices.offset.tolist()):
-            if offset not in here:
-                continue
-            key = _cut(slices.data, slices.key_at[row], slices.key_len[row])
-            value = _cut(slices.data, slices.value_at[row], slices.value_len[row])
-            packed = _cut(slices.data, slices.headers_at[row], slices.headers_len[row]) or b"\x00"
-            stamp, fp, key_hash = int(slices.ts[row]), int(prints.fp[row]), int(prints.kh[row])
-            yield WholeRecord(offset, stamp, key, value, tuple(decode_headers_bin(packed)), fp, key_hash)
+        yield from build_whole_records(slices, prints, here)
+
+
+def build_whole_records(
+    slices: RecordSlices, prints: RecordFingerprints, offsets: Collection[int]
+) -> Iterator[WholeRecord]:
+    """Those at these offsets. prints: of all records of `slices`."""
+    for row, offset in enumerate(slices.offset.tolist()):
+        if offset not in offsets:
+            continue
+        key = _cut(slices.data, slices.key_at[row], slices.key_len[row])
+        value = _cut(slices.data, slices.value_at[row], slices.value_len[row])
+        packed = _cut(slices.data, slices.headers_at[row], slices.headers_len[row]) or b"\x00"
+        stamp, fp, key_hash = int(slices.ts[row]), int(prints.fp[row]), int(prints.kh[row])
+        yield WholeRecord(offset, stamp, key, value, tuple(decode_headers_bin(packed)), fp, key_hash)
 
 
 def _cut(data: ByteArray, at: int, length: int) -> bytes | None:

@@ -57,6 +57,10 @@ class AvroRecords:
             raise ValueError(f"{_tell_end(len(payload) - end)}")
         return b"".join(pieces)
 
+    def explain_unfit(self) -> str:
+        """Always "": a schema that does not fit has no `AvroRecords`."""
+        return ""
+
 
 def build_avro_records(writer: WriterSchema, plan: FieldPlan) -> AvroRecords:
     """Raises ValueError: the schema is none, or lacks what the plan names, or has it in a type that does not fit."""

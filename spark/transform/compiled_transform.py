@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from clusters.registry.subject_names import SUBJECT_SIDES
 from spark.transform.column_types import find_unfit_column
 from spark.transform.expression_rules import WrongExpression, check_expression
 from spark.transform.field_plan import FieldPlan
@@ -21,13 +21,13 @@ from spark.transform.record_rows import (
     TRANSFORMED_COLUMNS,
     ChangeOrder,
     RowNeeds,
+    open_assigned,
     open_parts,
     pack_rows,
 )
 from topology.record_transform import (
     REGISTRY_FORMATS,
     ChangedPart,
-    RecordFormat,
     RecordTransform,
     parse_changed_part,
     replace_secrets,
@@ -51,9 +51,19 @@ class CompiledTransform:
 
     def apply(self, parts: DataFrame) -> DataFrame:
         """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
-        plans = plan_fields(self.transform)
-        needs, order = RowNeeds.of(self.transform, plans), ChangeOrder.of(self.transform, plans)
-        records = parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform))
+        needs = RowNeeds.of(self.transform, plan_fields(self.transform))
+        return self._change(parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform)))
+
+    def apply_to_assigned(self, session: SparkSession, path: str, tasks: int) -> DataFrame:
+        """The same of the parts that memory at `path` assigns to so many tasks at the time when they run
+        (`SharedMemory.assign`). So a plan serves one job after the other."""
+        needs = RowNeeds.of(self.transform, plan_fields(self.transform))
+        numbers = session.range(0, tasks, 1, tasks)
+        opened = numbers.mapInArrow(partial(open_assigned, needs, path), build_record_columns(self.transform))
+        return self._change(opened)
+
+    def _change(self, records: DataFrame) -> DataFrame:
+        order = ChangeOrder.of(self.transform, plan_fields(self.transform))
         changed = change_records(records, self.transform)
         return changed.mapInArrow(partial(pack_rows, order), TRANSFORMED_COLUMNS)
 
@@ -130,7 +140,7 @@ def plan_fields(transform: RecordTransform) -> tuple[FieldPlan, ...]:
 
     found = []
     for side in SUBJECT_SIDES:
-        form = _find_format(transform, side)
+        form = transform.find_format(side)
         if form not in REGISTRY_FORMATS:
             continue
         ddl = dict(transform.schemas).get(side, "")
@@ -146,10 +156,6 @@ def plan_fields(transform: RecordTransform) -> tuple[FieldPlan, ...]:
         )
         found.append(FieldPlan(side, form, columns, sets, drops))
     return tuple(found)
-
-
-def _find_format(transform: RecordTransform, side: SubjectSide) -> RecordFormat:
-    return transform.key_format if side == "key" else transform.value_format
 
 
 def _with_columns(transform: RecordTransform, text: str) -> str:
@@ -179,7 +185,7 @@ def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
     columns = {**seen, "timestamp": f.timestamp_millis(f.col("_timestamp"))}
     found = records.withColumns(columns)
     for name in SUBJECT_SIDES:
-        if name in dict(transform.schemas) and _find_format(transform, name) == "json":
+        if name in dict(transform.schemas) and transform.find_format(name) == "json":
             missing = f.col(name).isNull() | f.col(f"{name}.{_CORRUPT}").isNotNull()
             told = f.lit(f"the {name} is no JSON object that fits `transform.schema.{name}`")
             problem = f.coalesce(problem, f.when(f.col(f"_{name}_text").isNotNull() & missing, told))
@@ -189,19 +195,19 @@ def _see(records: DataFrame, transform: RecordTransform) -> DataFrame:
 def _encode(value: Column, part: ChangedPart, transform: RecordTransform) -> Column:
     from pyspark.sql import functions as f
 
-    if part.part == "value" and part.names and transform.value_format in REGISTRY_FORMATS:
+    if part.part == "headers" or not part.names:
+        return value.cast("binary")
+    if transform.find_format(part.part) in REGISTRY_FORMATS:
         return value.cast(_find_declared(transform, part))  # the type that it has already, or null's
-    if part.part == "value" and part.names:
-        text = f.to_json(f.struct(value.alias("v")), {"ignoreNullFields": "false"})
-        return f.substring(text, len(_KEPT) + 1, f.length(text) - f.lit(len(_KEPT) + 1)).cast("binary")
-    return value.cast("binary")
+    text = f.to_json(f.struct(value.alias("v")), {"ignoreNullFields": "false"})
+    return f.substring(text, len(_KEPT) + 1, f.length(text) - f.lit(len(_KEPT) + 1)).cast("binary")
 
 
 def _find_declared(transform: RecordTransform, part: ChangedPart) -> DataType:
-    """The type that `schema.value` gives to a field. Raises KeyError with the name that it lacks."""
+    """The type that `schema` gives to a field of the key or value. Raises KeyError with the name that it lacks."""
     from pyspark.sql.types import StructType
 
-    found: DataType = StructType.fromDDL(dict(transform.schemas)["value"])
+    found: DataType = StructType.fromDDL(dict(transform.schemas)[part.part])
     for name in part.names:
         if not isinstance(found, StructType) or name not in found.fieldNames():
             raise KeyError(name)
@@ -250,12 +256,12 @@ def _find_expected(transform: RecordTransform, path: str, text: str) -> tuple[st
     part = parse_changed_part(path.removeprefix("set."))
     if part.part == "headers" or not part.names:
         return ("string", "binary")
-    if transform.value_format not in REGISTRY_FORMATS:
+    if transform.find_format(part.part) not in REGISTRY_FORMATS:
         return ()
     try:
         return (_find_declared(transform, part).simpleString(),)
     except KeyError as error:
-        lacking = f"`schema.value` has no field {error}; a field that is set keeps its type, so say it there"
+        lacking = f"`schema.{part.part}` has no field {error}; a field that is set keeps its type, so say it there"
         raise WrongExpression(path, text, lacking) from None
 
 

@@ -27,6 +27,9 @@ class FieldRecords(Protocol):
     def change(self, payload: bytes, values: list[Any]) -> bytes:
         """The payload with these values in place of the fields that are set. Raises ValueError."""
 
+    def explain_unfit(self) -> str:
+        """Why no record of the schema can be opened; "" where one can, as far as the schema tells."""
+
 
 def render_unknown_schema(unknown: UnknownSchema) -> str:
     """As a row carries it, where the reason of a rejected record stands."""
@@ -82,6 +85,13 @@ class SchemaReader:
         if not self.schemas.is_known(id, opened=True):
             raise _SchemaUnknown(render_unknown_schema(UnknownSchema(self.plan.side, id)))
         return self.schemas.absent.get(id) or _build_records(self.schemas.writers[id], self.plan)
+
+
+def explain_unfit_schema(writer: WriterSchema, plan: FieldPlan) -> str:
+    """Why records of this schema would be rejected; "" where they would not. Of Protobuf its first message is looked
+    at: which one a record is stands in the record."""
+    found = _build_records(writer, plan)
+    return found if isinstance(found, str) else found.explain_unfit()
 
 
 class _SchemaUnknown(ValueError):

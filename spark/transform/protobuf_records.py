@@ -61,6 +61,11 @@ class ProtobufRecords:
         records, at = self._find(payload)
         return payload[:at] + records.change.apply(payload[at:], values)
 
+    def explain_unfit(self) -> str:
+        """Of the first message of the schema, which most schemas are for."""
+        found = self._build((0,))
+        return found if isinstance(found, str) else ""
+
     def _find(self, payload: bytes) -> tuple[_MessageRecords, int]:
         indexes, at = _read_indexes(payload)
         found = self._types.get(indexes)

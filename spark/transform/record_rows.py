@@ -12,10 +12,10 @@ import gc
 import os
 import pickle
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -31,21 +31,34 @@ from clusters.registry.record_schemas import (
 from clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
 from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
 from clusters.varints import decode_zigzag, encode_zigzag
-from replicator.batch.record_batch import RawBatch, decode_batches
+from replicator.batch.egress_compression import compress_batch
+from replicator.batch.record_batch import decode_batch
 from spark.errors import SparkError
 from spark.transform.column_types import list_column
 from spark.transform.field_plan import FieldPlan
 from spark.transform.field_records import SchemaReader, render_unknown_schema
 from spark.transform.json_members import MemberChanges, change_members
-from spark.transform.record_arrays import BinaryColumn, RecordArrays, lay_out_records, open_batches
-from spark.transform.shared_memory import MemoryRegion, RegionWriter
+from spark.transform.record_arrays import (
+    SPARE,
+    BinaryColumn,
+    EncodedBatch,
+    RecordArrays,
+    encode_batches,
+    list_raw_records,
+    measure_records,
+    open_stored,
+    restore_records,
+)
+from spark.transform.shared_memory import MemoryRegion, RegionWriter, read_assignment
 from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
 if TYPE_CHECKING:
+    from topology.egress_compression import EgressCompression
     from topology.secret_ref import SecretRef
 
-_ROWS: Final = 8_192  # of one Arrow batch
-_FRONT_BYTES: Final = 8  # of a record in a batch, about: what stands in front of key, value and headers
+# Of one Arrow batch between SQL and Python: as many rows as take about _TABLE_BYTES, within these bounds.
+_LEAST_ROWS, _MOST_ROWS, _TABLE_BYTES = 64, 32_768, 4 << 20
+_PLACES_AREA: Final = 1 << 20  # of memory: the first of areas behind those that tasks write results to
 SECRET_COLUMN: Final = "_secret_{}"  # noqa: S105  the name of a column
 # Of each record: name → type. _source: the part that it is of, pickled, in the part's first row. _key, _value: as
 # stored, and _key_text, _value_text as text. Those that no expression looks at are null.
@@ -69,10 +82,19 @@ _ALWAYS_SENT: Final = frozenset({"_part", "_source", "_left_out", "_problem", "o
 FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
 TRANSFORMED_COLUMNS: Final = (
-    "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, spans array<bigint>, reason string"
+    "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, saved bigint, "
+    "spans array<bigint>, reason string"
 )
 _ASKS_FOR_NULL: Final = re.compile(r"\b(key|value)\s+is\s+(?:not\s+)?null\b")
 _Binary: Final = pa.binary()
+_ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": _Binary,
+    "map<string, binary>": pa.map_(pa.string(), _Binary),
+}
 _TEXTS: Final = ("string", "json")
 
 
@@ -80,7 +102,8 @@ class SourcePart(NamedTuple):
     """A part of a source partition as tasks get it: batches as stored, of which the records from `first` up to, not
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
     batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
-    what is known of the ids in front of its keys and values."""
+    what is known of the ids in front of its keys and values. compression: of batches that have no codec. places: where
+    its records were found in the batches, if somebody has opened it before."""
 
     number: int
     topic: str
@@ -92,12 +115,15 @@ class SourcePart(NamedTuple):
     batch_bytes: int = 0
     output: str = ""
     schemas: RecordSchemas = NO_RECORD_SCHEMAS
+    compression: EgressCompression | None = None
+    places: MemoryRegion | None = None
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
-        data = self.batches.read() if isinstance(self.batches, MemoryRegion) else self.batches
-        found = open_batches(list(decode_batches(memoryview(data))))
-        return found.between(self.first, self.end)
+        data = self.batches.read(len(SPARE)) if isinstance(self.batches, MemoryRegion) else self.batches + SPARE
+        if self.places is not None:
+            return restore_records(memoryview(data), memoryview(self.places.read()))
+        return open_stored(memoryview(data)).between(self.first, self.end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +199,7 @@ class RowBuilder:
 
     needs: RowNeeds
     _secrets: Mapping[str, str] = field(init=False)
+    _places: dict[str, RegionWriter] = field(default_factory=dict)  # by the memory that parts name
 
     def __post_init__(self) -> None:
         from clusters.secrets import SecretResolver
@@ -193,25 +220,48 @@ class RowBuilder:
         if key_problems or value_problems or field_problems:
             told = field_problems | value_problems | key_problems
             problems = pa.array([told.get(row) for row in range(n)], pa.string())
-        source = [pickle.dumps(part), *[None] * (n - 1)]
-        left_out = np.isin(records.offset, np.array(part.leave_out, dtype=np.int64))
-        yield from self._name(
-            [
-                pa.array(np.full(n, part.number, dtype=np.int32)), pa.array(source, _Binary), pa.array(left_out),
-                problems, pa.array(records.timestamp), self._show("key", self.needs.key, records.key),
-                self._show("value", self.needs.value, records.value), key_text, value_text,
-                pa.repeat(part.topic, n), pa.array(np.full(n, part.partition, dtype=np.int32)),
-                pa.array(records.offset), self._read_headers(records.headers), *fields,
-            ]
-        )  # fmt: skip
+        left_out = pa.repeat(False, n)
+        if part.leave_out:
+            left_out = pa.array(np.isin(records.offset, np.array(part.leave_out, dtype=np.int64)))
+        make: dict[str, Callable[[], pa.Array]] = {
+            "_part": lambda: pa.repeat(pa.scalar(part.number, pa.int32()), n),
+            "_source": lambda: pa.concat_arrays(
+                [pa.array([pickle.dumps(self._share_places(part, records))], _Binary), pa.nulls(n - 1, _Binary)]
+            ),
+            "_left_out": lambda: left_out,
+            "_problem": lambda: problems,
+            "_timestamp": lambda: pa.array(records.timestamp),
+            "_key": lambda: self._show(self.needs.key, records.key),
+            "_value": lambda: self._show(self.needs.value, records.value),
+            "_key_text": lambda: key_text,
+            "_value_text": lambda: value_text,
+            "topic": lambda: pa.repeat(part.topic, n),
+            "partition": lambda: pa.repeat(pa.scalar(part.partition, pa.int32()), n),
+            "offset": lambda: pa.array(records.offset),
+            "headers": lambda: self._read_headers(records.headers),
+        }
+        yield from self._name({name: make[name]() for name in self.needs.columns}, fields)
 
-    def build_note(self, number: int, offset: int, note: str) -> Iterator[pa.RecordBatch]:
-        """A row that stands for no record: it passes the SQL untouched."""
-        one = [number, None, True, note, 0, None, None, None, None, "", 0, offset, None]
-        types = [pa.int32(), _Binary, pa.bool_(), pa.string(), pa.int64(), _Binary, _Binary, pa.string(), pa.string(),
-                 pa.string(), pa.int32(), pa.int64(), pa.map_(pa.string(), _Binary)]  # fmt: skip
+    def _share_places(self, part: SourcePart, records: RecordArrays) -> SourcePart:
+        """The part as the process behind the SQL gets it, which need not look for the records again."""
+        if not part.output or not records.is_of_one_piece:
+            return part
+        if part.output not in self._places:
+            self._places[part.output] = RegionWriter(part.output, _PLACES_AREA + find_task_number())
+        pieces = records.render_places()
+        at = self._places[part.output].append(pieces)
+        return part._replace(places=MemoryRegion(part.output, at, sum(map(len, pieces))))
+
+    def build_note(self, number: int, offset: int, note: str, source: bytes | None = None) -> Iterator[pa.RecordBatch]:
+        """A row that stands for no record: it passes the SQL untouched. source: the part where it has no records,
+        pickled."""
+        row = {"_part": number, "_source": source, "_left_out": True, "_problem": note, "_timestamp": 0, "topic": "",
+               "partition": 0, "offset": offset}  # fmt: skip
         nothing = [pa.nulls(1, plan.columns) for plan in self.needs.field_columns]
-        yield from self._name([pa.array([value], kind) for value, kind in zip(one, types, strict=True)] + nothing)
+        yield from self._name(
+            {name: pa.array([row.get(name)], _ARROW_TYPES[RECORD_COLUMNS[name]]) for name in self.needs.columns},
+            nothing,
+        )
 
     def _read_fields(self, part: SourcePart, records: RecordArrays) -> tuple[list[pa.Array], dict[int, str]]:
         """A column for each of `needs.field_columns`, and what is wrong in which row: also that an id is not known."""
@@ -228,33 +278,41 @@ class RowBuilder:
                 problems = _find_unknown_ids(side, schemas, payloads) | problems
         return columns, problems
 
-    def _show(self, name: str, is_read: bool, column: BinaryColumn) -> pa.Array:
-        """The column as SQL gets it."""
+    def _show(self, is_read: bool, column: BinaryColumn) -> pa.Array:
+        """The column as SQL gets it: where it only asks for nulls, without content."""
         if is_read:
             return column.to_array()
         n = len(column)
-        if name not in self.needs.nulls:
-            return pa.nulls(n, _Binary)
         return pa.Array.from_buffers(_Binary, n, [column.validity, pa.py_buffer(bytes(4 * n + 4)), pa.py_buffer(b"")])
 
     def _read_headers(self, headers: BinaryColumn) -> pa.Array:
-        kind = pa.map_(pa.string(), _Binary)
-        if not self.needs.headers:
-            return pa.nulls(len(headers), kind)
+        kind = _ARROW_TYPES[RECORD_COLUMNS["headers"]]
         return pa.array([list(dict(_list_headers(each or b"\0")).items()) for each in headers.to_pylist()], kind)
 
-    def _name(self, arrays: list[pa.Array]) -> Iterator[pa.RecordBatch]:
+    def _name(self, columns: Mapping[str, pa.Array], fields: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
+        """Those of `needs.columns`, those of its `field_columns`, and the secrets; in Arrow batches of some MB."""
+        arrays, names = [*columns.values(), *fields], list(columns)
         n = len(arrays[0])
-        columns = dict(zip(RECORD_COLUMNS, arrays, strict=False))
-        names = self.needs.columns
-        arrays = [columns[name] for name in names] + arrays[len(columns) :]
         names += [FIELDS_COLUMN.format(plan.side) for plan in self.needs.field_columns]
         for name, secret in self._secrets.items():
             arrays.append(pa.repeat(secret, n))
             names.append(SECRET_COLUMN.format(name))
         table = pa.RecordBatch.from_arrays(arrays, names=names)
-        for start in range(0, n, _ROWS):
-            yield table.slice(start, _ROWS)
+        rows = max(min(_MOST_ROWS, n * _TABLE_BYTES // max(table.nbytes, 1)), _LEAST_ROWS)
+        for start in range(0, n, rows):
+            yield table.slice(start, rows)
+
+
+def open_assigned(needs: RowNeeds, path: str, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """As `open_parts`, of the parts that memory of the driver's at `path` assigns to each task in a column `id`."""
+    yield from open_parts(
+        needs, (_read_parts(path, task) for table in tables for task in table.column("id").to_pylist())
+    )
+
+
+def _read_parts(path: str, task: int) -> pa.RecordBatch:
+    parts = pickle.loads(read_assignment(path, task))  # noqa: S301  from our own driver
+    return pa.RecordBatch.from_pydict({"part": pa.array(parts, _Binary)})
 
 
 def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -263,7 +321,13 @@ def open_parts(needs: RowNeeds, tables: Iterable[pa.RecordBatch]) -> Iterator[pa
     builder = RowBuilder(needs)
     for table in tables:
         for packed in table.column("part").to_pylist():
-            yield from builder.build(pickle.loads(packed))  # noqa: S301  from our own driver
+            part: SourcePart = pickle.loads(packed)  # noqa: S301  from our own driver
+            is_empty = True
+            for rows in builder.build(part):
+                is_empty = False
+                yield rows
+            if is_empty:  # it is answered all the same
+                yield from builder.build_note(part.number, part.first, "", packed)
 
 
 def _read_texts(wanted: bool, column: BinaryColumn, what: str) -> tuple[pa.Array, dict[int, str]]:
@@ -321,7 +385,7 @@ class ChangeOrder:
 
     changes: tuple[ChangedPart, ...]
     drops: tuple[ChangedPart, ...]
-    fields: FieldPlan | None = None
+    fields: tuple[FieldPlan, ...] = ()
 
     @classmethod
     def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> ChangeOrder:
@@ -329,39 +393,34 @@ class ChangeOrder:
         return cls(
             tuple(parse_changed_part(path) for path, _ in transform.changes),
             tuple(parse_changed_part(path) for path in transform.drops),
-            next((plan for plan in plans if plan.side == "value"), None),
+            tuple(plan for plan in plans if plan.sets or plan.drops),
         )
 
-    @property
-    def has_members(self) -> bool:
-        """Whether members of JSON values, or fields, are set or dropped."""
-        return any(part.part == "value" and part.names for part in (*self.changes, *self.drops))
+    def has_members(self, side: SubjectSide) -> bool:
+        """Whether members of JSON, or fields, are set or dropped in keys or values."""
+        return any(part.part == side and part.names for part in (*self.changes, *self.drops))
 
     @property
     def has_headers(self) -> bool:
         """Whether headers are set or dropped."""
         return any(part.part == "headers" for part in (*self.changes, *self.drops))
 
-    def change_value(
-        self, value: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
+    def change_payload(
+        self, side: SubjectSide, payload: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
     ) -> bytes | None:
-        """A value as it should stand at the target; a null one has no members to change. reader: by the schemas of the
-        part. Raises ValueError."""
-        for part, text in zip(self.changes, changes, strict=True):
-            if part == ("value", ()):
-                value = text
-        if value is None or not self.has_members:
-            return value
+        """A key or value as it should stand at the target; a null one has no members to change. changes: one for each
+        of `changes`. reader: by the schemas of the part. Raises ValueError."""
+        mine = [(part, each) for part, each in zip(self.changes, changes, strict=True) if part.part == side]
+        for part, content in mine:
+            if not part.names:
+                payload = content
+        if payload is None or not self.has_members(side):
+            return payload
         if reader is not None:
-            parts = zip(self.changes, changes, strict=True)
-            return reader.change(value, [each for part, each in parts if part.part == "value"])
-        members: list[tuple[tuple[str, ...], str | None]] = [
-            (part.names, text.decode())
-            for part, text in zip(self.changes, changes, strict=True)
-            if part.part == "value" and part.names
-        ]
-        members += [(part.names, None) for part in self.drops if part.part == "value"]
-        return change_members(value.decode(), MemberChanges.build(members)).encode()
+            return reader.change(payload, [each for _, each in mine])
+        members: list[tuple[tuple[str, ...], str | None]] = [(part.names, text.decode()) for part, text in mine]
+        members += [(part.names, None) for part in self.drops if part.part == side]
+        return change_members(payload.decode(), MemberChanges.build(members)).encode()
 
     def change_headers(self, headers: bytes, changes: Sequence[Any]) -> bytes:
         """Encoded headers with those that are set at the end, and without those of their names."""
@@ -375,21 +434,17 @@ class ChangeOrder:
         added = [_with_size(name.encode()) + _with_size(text) for name, text in named.items()]
         return encode_zigzag(len(kept) + len(added)) + b"".join((*kept, *added))
 
-    def build_reader(self, schemas: RecordSchemas) -> SchemaReader | None:
-        """What changes fields of values by these schemas; None where values have none."""
-        return None if self.fields is None else SchemaReader(self.fields, schemas.value)
+    def build_readers(self, schemas: RecordSchemas) -> dict[SubjectSide, SchemaReader]:
+        """What changes fields of keys and values by these schemas; those that have none are not in it."""
+        return {plan.side: SchemaReader(plan, schemas.side(plan.side)) for plan in self.fields}
 
     def change_columns(
-        self, records: RecordArrays, changes: Sequence[pa.Array], reader: SchemaReader | None = None
+        self, records: RecordArrays, changes: Sequence[pa.Array], readers: Mapping[SubjectSide, SchemaReader]
     ) -> RecordArrays:
         """All records as they should stand at the target. Raises ValueError where one cannot be changed."""
-        value, headers = records.value, records.headers
-        whole = [column for part, column in zip(self.changes, changes, strict=True) if part == ("value", ())]
-        if self.has_members:
-            rows = zip(value.to_pylist(), *(list_column(column) for column in changes), strict=True)
-            value = BinaryColumn.of([self.change_value(each, texts, reader) for each, *texts in rows])
-        elif whole:
-            value = BinaryColumn.of(whole[0])
+        key = self._change_column("key", records.key, changes, readers)
+        value = self._change_column("value", records.value, changes, readers)
+        headers = records.headers
         if self.has_headers:
             ours = zip(self.changes, changes, strict=True)
             columns = [
@@ -402,7 +457,24 @@ class ChangeOrder:
             else:
                 rows = zip(*(column.to_pylist() for column in columns), strict=True)
                 headers = BinaryColumn.of([self.change_headers(each, texts) for each, *texts in rows])
-        return records.replace(value, headers)
+        return records.replace(key, value, headers)
+
+    def _change_column(
+        self,
+        side: SubjectSide,
+        payloads: BinaryColumn,
+        changes: Sequence[pa.Array],
+        readers: Mapping[SubjectSide, SchemaReader],
+    ) -> BinaryColumn:
+        if not self.has_members(side):
+            whole = [column for part, column in zip(self.changes, changes, strict=True) if part == (side, ())]
+            return BinaryColumn.of(whole[0]) if whole else payloads
+        columns = [
+            list_column(column) if part.part == side else [None] * len(payloads)
+            for part, column in zip(self.changes, changes, strict=True)
+        ]
+        rows = zip(payloads.to_pylist(), *columns, strict=True)
+        return BinaryColumn.of([self.change_payload(side, each, own, readers.get(side)) for each, *own in rows])
 
 
 def _repeat(content: bytes, rows: int) -> BinaryColumn:
@@ -431,12 +503,14 @@ def _list_raw_headers(data: bytes) -> list[tuple[str, bytes]]:
 
 class ChangedRecords(NamedTuple):
     """Records of a part that follow one another: those that travel, as they should stand at the target, and with why
-    (empty: left out on order) those that no expression could be applied to, as they came."""
+    (empty: left out on order) those that no expression could be applied to, as they came. is_last: no record of the
+    part stands behind them."""
 
     part: SourcePart
     kept: RecordArrays
     rejected: RecordArrays
     reasons: list[str]
+    is_last: bool
 
 
 @dataclass(slots=True)
@@ -464,27 +538,29 @@ class DecisionReader:
             self._records, self._at = self._part.open(), 0
         if self._part is None or self._records is None:
             raise SparkError("rows of a part came without the part")
+        if packed is not None and not len(self._records):  # the row stands for the part
+            return ChangedRecords(self._part, self._records, self._records, [], True)
         records = self._records.slice(self._at, self._at + rows.num_rows)
         self._at += rows.num_rows
         if not np.array_equal(records.offset, rows.column("offset").to_numpy()):
             where = f"{self._part.topic}-{self._part.partition}"
             raise SparkError(f"rows of {where} came in another order than its records")
-        return self._decide(self._part, records, rows)
+        return self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
 
     def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
-        reader = self.order.build_reader(part.schemas)
+        readers = self.order.build_readers(part.schemas)
         keep, problem, left_out = (rows.column(name) for name in ("_keep", "_problem", "_left_out"))
         changes = [rows.column(f"_change_{number}") for number in range(len(self.order.changes))]
         nobody = records.slice(0, 0)
         if problem.null_count == len(problem) and not keep.null_count and left_out.true_count == 0:
             try:
                 chosen = [column.filter(keep) for column in changes]
-                kept = self.order.change_columns(records.filter(keep), chosen, reader)
+                kept = self.order.change_columns(records.filter(keep), chosen, readers)
             except ValueError:
                 pass  # some record cannot be changed: each is looked at
             else:
-                return ChangedRecords(part, _write_target_ids(kept, part.schemas), nobody, [])
-        return self._decide_each(part, records, rows, changes, reader)
+                return ChangedRecords(part, _write_target_ids(kept, part.schemas), nobody, [], False)
+        return self._decide_each(part, records, rows, changes, readers)
 
     def _decide_each(
         self,
@@ -492,11 +568,11 @@ class DecisionReader:
         records: RecordArrays,
         rows: pa.RecordBatch,
         changes: Sequence[pa.Array],
-        reader: SchemaReader | None,
+        readers: Mapping[SubjectSide, SchemaReader],
     ) -> ChangedRecords:
         columns = [rows.column(name).to_pylist() for name in ("_keep", "_problem", "_left_out")]
         texts = list(zip(*(list_column(column) for column in changes), strict=True)) or [()] * rows.num_rows
-        values, headers = records.value.to_pylist(), records.headers.to_pylist()
+        keys, values, headers = (each.to_pylist() for each in (records.key, records.value, records.headers))
         kept: list[int] = []
         rejected: list[int] = []
         reasons: list[str] = []
@@ -506,17 +582,18 @@ class DecisionReader:
                 why = "`where` gives null for it"
             if why is None and keep:
                 try:
-                    values[row] = self.order.change_value(values[row], texts[row], reader)
+                    for side, payloads in zip(SUBJECT_SIDES, (keys, values), strict=True):
+                        payloads[row] = self.order.change_payload(side, payloads[row], texts[row], readers.get(side))
                     headers[row] = self.order.change_headers(headers[row] or b"\0", texts[row])
                     kept.append(row)
                 except ValueError as error:
-                    why = f"the value cannot be changed: {error}"
+                    why = f"the {side} cannot be changed: {error}"
             if why is not None:
                 rejected.append(row)
                 reasons.append(why)
-        changed = records.replace(BinaryColumn.of(values), BinaryColumn.of(headers))
+        changed = records.replace(*(BinaryColumn.of(each) for each in (keys, values, headers)))
         kept_records = _write_target_ids(changed.take(kept), part.schemas)
-        return ChangedRecords(part, kept_records, records.take(rejected), reasons)
+        return ChangedRecords(part, kept_records, records.take(rejected), reasons, False)
 
 
 def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordArrays:
@@ -541,11 +618,12 @@ def find_task_number() -> int:
 
 
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of TRANSFORMED_COLUMNS: batches (without a reason), and records that no expression could be applied to."""
+    """Rows of TRANSFORMED_COLUMNS: batches (without a reason), records that no expression could be applied to, and
+    behind those of each part a row that has no content: it was looked at to its end."""
     freeze_modules()
     reader, writers = DecisionReader(order), dict[str, RegionWriter]()
     for table in tables:
-        rows: list[tuple[Any, ...]] = []
+        rows: list[_PackedRow] = []
         for found in reader.read(table):
             output = found.part.output
             writer = writers.setdefault(output, RegionWriter(output, find_task_number())) if output else None
@@ -554,36 +632,54 @@ def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[
             yield _build_packed(rows)
 
 
-def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[tuple[Any, ...]]:
+class _PackedRow(NamedTuple):
+    """A row of TRANSFORMED_COLUMNS: a batch, a record that is rejected, or that a part was looked at to its end."""
+
+    part: int
+    offset: int  # of the record; or behind the batch, or the part
+    timestamp: int = -1
+    data: bytes | None = None
+    at: int | None = None  # in the output, where the batch does not travel
+    size: int | None = None
+    saved: int | None = None
+    spans: list[int] | None = None
+    reason: str | None = None
+
+
+def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[_PackedRow]:
     """In the order of their offsets; a batch ends in front of a record that is rejected."""
     part, kept, rejected = found.part, found.kept, found.rejected
-    records = lay_out_records(kept)
-    weights = np.cumsum(records.sizes + _FRONT_BYTES) // max(part.batch_bytes, 1)
+    weights = np.cumsum(measure_records(kept)) // max(part.batch_bytes, 1)
     cuts = np.searchsorted(kept.offset, rejected.offset)
     turns = np.flatnonzero((np.diff(kept.codec) != 0) | (np.diff(weights) != 0)) + 1
     edges = np.unique(np.concatenate(([0], turns, cuts, [len(kept)])).astype(np.int64)).tolist()
-    raw = lay_out_records(rejected).list_records()
+    batches = encode_batches(kept, edges) if len(kept) else []
+    raw = list_raw_records(rejected)
     at = 0
-    for first, end in pairwise([*edges, len(kept)]):
+    for first, batch in zip_longest(edges, batches):
         while at < len(raw) and cuts[at] <= first:
-            yield part.number, raw[at].offset, raw[at].timestamp, raw[at].rest, None, None, None, found.reasons[at]
+            yield _PackedRow(part.number, *raw[at], reason=found.reasons[at])
             at += 1
-        if end > first:
-            last = int(kept.offset[end - 1])
-            batch = records.select(first, end).build_raw_batch(int(kept.codec[first]), last + 1, -1)
-            yield _build_packed_row(part.number, batch, writer)
+        if batch is not None:
+            yield _build_packed_row(part, batch, writer)
+    if found.is_last:
+        yield _PackedRow(part.number, part.end)
 
 
-def _build_packed_row(number: int, batch: RawBatch, writer: RegionWriter | None) -> tuple[Any, ...]:
-    spans = [each for span in batch.spans for each in span]
+def _build_packed_row(part: SourcePart, batch: EncodedBatch, writer: RegionWriter | None) -> _PackedRow:
+    pieces, saved = batch.pieces, 0
+    if part.compression is not None:
+        whole = memoryview(b"".join(pieces))
+        compressed = compress_batch(decode_batch(whole, 0, len(whole)), part.compression)
+        pieces, saved = (compressed.data,), compressed.saved
+    row = _PackedRow(part.number, batch.end, saved=saved, spans=[each for span in batch.spans for each in span])
     if writer is None:
-        return number, batch.end, -1, bytes(batch.data), None, None, spans, None
-    return number, batch.end, -1, None, writer.append(batch.data), len(batch.data), spans, None
+        return row._replace(data=b"".join(pieces))
+    return row._replace(at=writer.append(pieces), size=sum(map(len, pieces)))
 
 
-def _build_packed(rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+def _build_packed(rows: list[_PackedRow]) -> pa.RecordBatch:
     long = pa.int64()
-    types = [pa.int32(), long, long, _Binary, long, long, pa.list_(long), pa.string()]
+    types = [pa.int32(), long, long, _Binary, long, long, long, pa.list_(long), pa.string()]
     arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    names = ["part", "offset", "timestamp", "data", "at", "size", "spans", "reason"]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    return pa.RecordBatch.from_arrays(arrays, names=list(_PackedRow._fields))

@@ -7,6 +7,7 @@ nothing stays behind, whatever kills whom.
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import time
 from collections import deque
@@ -14,8 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import numpy as np
+
+_SIZE_BYTES: Final = 8  # in front of what tasks are told
 _MOST_PIECES: Final = 512  # of one writev(2); IOV_MAX is 1,024
-_TASK_BYTES: Final = 1 << 40  # of a task's area, more than any machine has
+_AREA_BYTES: Final = 1 << 40  # more than any machine has
 _RETIRED_S: Final = 60.0  # Spark ends a task of a failed job within seconds (spark.python.task.killTimeout)
 
 
@@ -26,13 +30,19 @@ class MemoryRegion(NamedTuple):
     at: int
     size: int
 
-    def read(self) -> bytes:
-        """A copy. Raises OSError where the memory, or its owner, is gone."""
+    def read(self, spare: int = 0) -> memoryview:
+        """A copy, with `spare` bytes more behind it, whatever they are. Raises OSError where the memory, or its owner,
+        is gone."""
         with open(self.path, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), self.size, self.at)
-        if len(data) != self.size:
-            raise OSError(f"{self.path} has {len(data)} bytes at {self.at}, not {self.size}")
-        return data
+            return _read_copy(file.fileno(), self.path, self.at, self.size, spare)
+
+
+def _read_copy(file: int, path: str, at: int, size: int, spare: int = 0) -> memoryview:
+    data = memoryview(np.empty(size + spare, dtype=np.uint8).data)  # bytearray would write zeros first
+    found = os.preadv(file, [data[:size]], at)
+    if found != size:
+        raise OSError(f"{path} has {found} bytes at {at}, not {size}")
+    return data
 
 
 def can_share_memory() -> bool:
@@ -69,6 +79,10 @@ class MemoryFile:
             self._end += left
         return MemoryRegion(self.path, at, self._end - at)
 
+    def read(self, at: int, size: int) -> memoryview:
+        """A copy. Raises OSError where the memory does not reach so far."""
+        return _read_copy(self._file, "shared memory", at, size)
+
     def shrink(self) -> None:
         """Gives back its pages; the path stays taken."""
         if self._file >= 0:
@@ -87,51 +101,72 @@ class MemoryFile:
 
 @dataclass(slots=True)
 class SharedMemory:
-    """What a driver shares with the tasks of one job after the other: input for all, and output, of which each task has
-    an area of its own (`RegionWriter`). Which task gets which part is Spark's to say.
+    """What a driver shares with the tasks of one job after the other: what each task is to do, input for all, and
+    output, of which each task has areas of its own (`RegionWriter`).
 
     A job that failed may have tasks that still write. So its memory is used no more, and its paths, which name file
     descriptors, stay taken for a minute. clock: seconds.
     """
 
     clock: Callable[[], float] = time.monotonic
+    assignments: MemoryFile = field(default_factory=MemoryFile)
     input: MemoryFile = field(default_factory=MemoryFile)
     output: MemoryFile = field(default_factory=MemoryFile)
     _retired: deque[tuple[float, MemoryFile]] = field(default_factory=deque)
 
     def begin(self) -> None:
-        """Memory for a new job: `input` is empty."""
+        """Memory for a new job: there is neither input nor anything to do."""
         while self._retired and self._retired[0][0] + _RETIRED_S < self.clock():
             self._retired.popleft()[1].close()
         self.input.clear()
+        self.assignments.clear()
+
+    def assign(self, tasks: Sequence[bytes]) -> None:
+        """What each task is to do, by its number. Raises OSError."""
+        told = pickle.dumps(list(tasks))
+        self.assignments.append([len(told).to_bytes(_SIZE_BYTES, "big"), told])
 
     def retire(self) -> None:
         """The job failed."""
-        for file in (self.input, self.output):
+        for file in self._files:
             file.shrink()
             self._retired.append((self.clock(), file))
-        self.input, self.output = MemoryFile(), MemoryFile()
+        self.assignments, self.input, self.output = MemoryFile(), MemoryFile(), MemoryFile()
 
     def close(self) -> None:
         """Gives back everything."""
-        for file in (self.input, self.output, *(file for _, file in self._retired)):
+        for file in (*self._files, *(file for _, file in self._retired)):
             file.close()
+
+    @property
+    def _files(self) -> tuple[MemoryFile, ...]:
+        return self.assignments, self.input, self.output
+
+
+def read_assignment(path: str, task: int) -> bytes:
+    """What `SharedMemory.assign` told a task; path: of `assignments`. Raises OSError where the memory, or its owner, is
+    gone, or was retired."""
+    size = int.from_bytes(MemoryRegion(path, 0, _SIZE_BYTES).read(), "big")
+    told: list[bytes] = pickle.loads(MemoryRegion(path, _SIZE_BYTES, size).read())  # noqa: S301  from our own driver
+    return told[task]
 
 
 @dataclass(slots=True)
 class RegionWriter:
-    """A task's side of memory that is the driver's. What is not written between the areas of two tasks takes none."""
+    """A task's side of memory that is the driver's. area: that nobody else writes to in this job. What is not written
+    between two areas takes no memory."""
 
     path: str
-    task: int
+    area: int
     _written: int = 0
 
-    def append(self, data: bytes | memoryview) -> int:
-        """Returns where it stands. Raises OSError."""
+    def append(self, pieces: Sequence[bytes | memoryview]) -> int:
+        """Writes them one behind the other. Returns where they stand. Raises OSError."""
         with open(self.path, "r+b", buffering=0) as file:
-            at = self.task * _TASK_BYTES + self._written
-            written = os.pwrite(file.fileno(), data, at)
-        if written != len(data):
-            raise OSError(f"only {written} of {len(data)} bytes were written to {self.path}")
+            at = self.area * _AREA_BYTES + self._written
+            written = os.pwritev(file.fileno(), pieces, at)
+        size = sum(map(len, pieces))
+        if written != size:
+            raise OSError(f"only {written} of {size} bytes were written to {self.path}")
         self._written += written
         return at

@@ -23,11 +23,11 @@ from spark.transform.compiled_transform import CompiledTransform, compile_transf
 from spark.transform.expression_rules import WrongExpression
 from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_rows import SourcePart
-from spark.transform.shared_memory import MemoryRegion, SharedMemory
+from spark.transform.shared_memory import MemoryFile, SharedMemory
 from topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]")
 _SECRET_MISSING: Final = re.compile(r"SecretMissing: (.+)")
@@ -44,6 +44,7 @@ _CONDITIONS: Final = """
 # What an expression may run into with the values of one record (Spark's error conditions). Everything else is trouble
 # of the cluster, and the same record may be fine the next time.
 _OF_A_RECORD: Final = frozenset(_CONDITIONS.split())
+_NUMBERS: Final = 1 << 31  # of parts
 
 
 _Group = list[tuple[int, "_Piece"]]  # number of the part, and it
@@ -83,6 +84,8 @@ class SparkTransformEngine:
     tasks: int = 2
     memory: SharedMemory | None = None
     _compiled: dict[RecordTransform, CompiledTransform] = field(default_factory=dict)
+    _plans: dict[tuple[RecordTransform, int], DataFrame] = field(default_factory=dict)  # by the number of tasks, too
+    _next_number: int = 0  # of a part: no job of the last hours had it
 
     def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
         """One result a request, in their order. Raises TransformFailed."""
@@ -113,23 +116,44 @@ class SparkTransformEngine:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        if self.memory is not None:
-            self.memory.begin()
+        first = self._next_number
+        self._next_number = (first + len(pieces)) % _NUMBERS
         try:
-            groups = _group_pieces(pieces, self.tasks)
-            frame = self.session.createDataFrame(
-                pa.Table.from_batches([_build_rows(group, self.memory) for group in groups])
-            )
-            rows = compiled.apply(frame).toArrow()
+            rows = self._run_job(compiled, _group_pieces(pieces, self.tasks), first)
+            return _read_results(pieces, rows, first, None if self.memory is None else self.memory.output)
+        except TransformFailed:
+            self._retire()
+            raise
         except (PySparkException, Py4JError) as error:
             self._retire()
             raise _judge(error) from None
         except OSError as error:
             self._retire()
             raise TransformFailed(f"memory for a micro-batch: {error}; it is tried again") from None
-        return _read_results(pieces, rows, "" if self.memory is None else self.memory.output.path)
+
+    def _run_job(self, compiled: CompiledTransform, groups: list[_Group], first: int) -> pa.Table:
+        """Rows of TRANSFORMED_COLUMNS. first: the number of the first part."""
+        if self.memory is None:
+            told = [_build_parts(group, first, None) for group in groups]
+            tables = [pa.RecordBatch.from_pydict({"part": pa.array(parts, pa.binary())}) for parts in told]
+            return compiled.apply(self.session.createDataFrame(pa.Table.from_batches(tables))).toArrow()
+        self.memory.begin()
+        tasks = 1 if len(groups) == 1 else self.tasks
+        told = [_build_parts(group, first, self.memory) for group in groups]
+        told += [[] for _ in range(tasks - len(groups))]
+        self.memory.assign([pickle.dumps(parts) for parts in told])
+        return self._find_plan(compiled, tasks, self.memory.assignments.path).toArrow()
+
+    def _find_plan(self, compiled: CompiledTransform, tasks: int, path: str) -> DataFrame:
+        """Spark analyses and compiles it once; that costs more than a job of some thousand records."""
+        found = self._plans.get((compiled.transform, tasks))
+        if found is None:
+            found = compiled.apply_to_assigned(self.session, path, tasks)
+            self._plans[compiled.transform, tasks] = found
+        return found
 
     def _retire(self) -> None:
+        self._plans.clear()  # they name the memory
         if self.memory is not None:
             self.memory.retire()
 
@@ -176,10 +200,11 @@ def _group_pieces(pieces: Sequence[_Piece], tasks: int) -> list[_Group]:
     return groups
 
 
-def _build_rows(group: _Group, memory: SharedMemory | None) -> pa.RecordBatch:
+def _build_parts(group: _Group, first: int, memory: SharedMemory | None) -> list[bytes]:
+    """The parts of a task, pickled. first: the number of the job's first part."""
     parts = [
         SourcePart(
-            number,
+            (first + number) % _NUMBERS,
             piece.request.key.topic,
             piece.request.key.partition,
             piece.first,
@@ -189,28 +214,42 @@ def _build_rows(group: _Group, memory: SharedMemory | None) -> pa.RecordBatch:
             piece.request.batch_bytes,
             "" if memory is None else memory.output.path,
             piece.request.schemas,
+            piece.request.compression,
         )
         for number, piece in group
     ]
-    return pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part) for part in parts], pa.binary())})
+    return [pickle.dumps(part) for part in parts]
 
 
-def _read_results(pieces: Sequence[_Piece], rows: pa.Table, output: str) -> list[TransformedPart]:
+def _read_results(
+    pieces: Sequence[_Piece], rows: pa.Table, first: int, output: MemoryFile | None
+) -> list[TransformedPart]:
+    """Raises TransformFailed where rows are missing, or are those of another job: what is not answered to its end would
+    be left out."""
     results = [TransformedPart([], []) for _ in pieces]
     unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
+    open_ends = dict.fromkeys((first + number) % _NUMBERS for number in range(len(pieces)))
+    numbers = {number: at for at, number in enumerate(open_ends)}
     for row in rows.to_pylist():
-        result, piece = results[row["part"]], pieces[row["part"]]
-        if row["reason"] is None:
-            data = row["data"]
-            if data is None:  # a copy: the memory is used again for the next micro-batch
-                data = MemoryRegion(output, row["at"], row["size"]).read()
-            result.batches.append(_read_batch(row, memoryview(data)))
-        elif (lacking := parse_unknown_schema(row["reason"])) is not None:
-            unknown[row["part"]].add(lacking)
-        else:
+        if row["part"] not in open_ends:
+            told = f"Spark answered part {row['part']}, which is answered already or of another micro-batch"
+            raise TransformFailed(f"{told}; it is tried again")
+        result, piece = results[numbers[row["part"]]], pieces[numbers[row["part"]]]
+        if row["reason"] is not None:
+            if (lacking := parse_unknown_schema(row["reason"])) is not None:
+                unknown[numbers[row["part"]]].add(lacking)
+                continue
             offset = row["offset"]
             reason = row["reason"] or piece.request.leave_out[offset]
             result.rejected.append(_build_rejected(RawRecord(offset, row["timestamp"], row["data"]), reason))
+        elif row["spans"] is None:
+            del open_ends[row["part"]]
+        else:
+            data = memoryview(row["data"]) if output is None else output.read(row["at"], row["size"])
+            result.batches.append(_read_batch(row, data))
+    if open_ends:
+        told = f"{len(open_ends)} of {len(pieces)} parts were not answered to their end"
+        raise TransformFailed(f"Spark lost rows of a micro-batch: {told}; it is tried again")
     return [result._replace(unknown=frozenset(ids)) for result, ids in zip(results, unknown, strict=True)]
 
 
@@ -218,7 +257,7 @@ def _read_batch(row: dict[str, Any], data: memoryview) -> RawBatch:
     numbers = row["spans"]
     spans = tuple(zip(numbers[::2], numbers[1::2], strict=True))
     batch = decode_batch(data, 0, len(data))
-    return batch._replace(base=spans[0][0], end=row["offset"], spans=spans)
+    return batch._replace(base=spans[0][0], end=row["offset"], spans=spans, saved=row["saved"])
 
 
 def _build_rejected(record: RawRecord, reason: str) -> RejectedRecord:

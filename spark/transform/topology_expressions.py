@@ -1,4 +1,4 @@
-"""The expressions of topology files, judged by Spark: `topology lint --spark`."""
+"""The expressions of topology files, judged and planned by Spark: `topology lint --spark`, `topology plan --spark`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark.session import create_spark_session, end_session
-from spark.transform.compiled_transform import find_wrong_expressions
+from clusters.registry.client import RegistryClient
+from clusters.registry.registry_settings import resolve_registry_settings
+from clusters.settings import resolve_connection_settings
+from spark.session import borrow_spark_session
+from spark.transform.compiled_transform import compile_transform, find_wrong_expressions, plan_fields
+from spark.transform.newest_schemas import find_unfit_versions
 from topology.finding import Label, Problem
 from topology.loader import LoadedTopology
 from topology.model import Flow
+from topology.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,19 +23,34 @@ if TYPE_CHECKING:
 _CODE = "SYN015"
 
 
-def add_expression_problems(files: Sequence[LoadedTopology]) -> list[LoadedTopology]:
+def add_expression_problems(files: Sequence[LoadedTopology], *, ask_registries: bool = False) -> list[LoadedTopology]:
     """The same files, with a problem for each flow whose expressions Spark does not take. No session is started where
-    no flow has `transform`. Raises SparkError."""
+    no flow has `transform`. ask_registries: also compare `schema` with the newest versions in the schema registries of
+    sources. Raises SparkError, with `ask_registries` ClusterError."""
     if not any(_list_flows(loaded) for loaded in files):
         return list(files)
-    session = create_spark_session("watershed-lint")
-    try:
-        return [
-            replace(loaded, problems=(*loaded.problems, *_find_problems(session, _list_flows(loaded))))
-            for loaded in files
-        ]
-    finally:
-        end_session(session)
+    with borrow_spark_session("watershed-lint", {}) as session:
+        found = []
+        for loaded in files:
+            problems = list(_find_problems(session, _list_flows(loaded)))
+            if ask_registries and not problems:
+                problems += _find_unfit_schemas(loaded)
+            found.append(replace(loaded, problems=(*loaded.problems, *problems)))
+        return found
+
+
+def hash_spark_plans(plan: Plan) -> dict[str, str]:
+    """Flow id → `CompiledTransform.hash`, of the flows that change records and whose expressions Spark takes. Raises
+    SparkError."""
+    changing = {flow.id: flow.transform for flow in plan.flows if flow.transform is not None}
+    if not changing:
+        return {}
+    with borrow_spark_session("watershed-plan", {}) as session:
+        return {
+            id: compile_transform(session, transform).hash
+            for id, transform in changing.items()
+            if not any(find_wrong_expressions(session, transform))
+        }
 
 
 def _list_flows(loaded: LoadedTopology) -> list[Flow]:
@@ -52,3 +72,31 @@ def _find_problems(session: SparkSession, flows: Sequence[Flow]) -> Iterator[Pro
                 ids=(flow.id,),
                 help="docs/transform.md says what expressions see, and which functions there are",
             )
+
+
+def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
+    """Of flows whose records are opened by the schemas of a registry. Raises ClusterError."""
+    topology = loaded.topology
+    for flow in _list_flows(loaded):
+        assert flow.plan.transform is not None
+        assert topology is not None
+        known = topology.root.at("clusters", flow.source, "schema_registry")
+        if known is None or not flow.plan.transform.registry_sides:
+            continue  # without a registry it is SYC521
+        settings = resolve_connection_settings(topology.clusters[flow.source])
+        with RegistryClient(resolve_registry_settings(settings)) as registry:
+            for unfit in find_unfit_versions(flow.plan, plan_fields(flow.plan.transform), registry):
+                yield Problem(
+                    _CODE,
+                    f"flow {flow.id}: records of the newest version of {unfit.subject} ({unfit.version}) would be "
+                    f"rejected: {unfit.reason}",
+                    (
+                        Label(flow.settings.where("transform", "schema", unfit.side), "another type, or no such field"),
+                        Label(known.span, "this registry says so"),
+                    ),
+                    path=f"{flow.path}.transform.schema.{unfit.side}",
+                    ids=(flow.id, unfit.subject),
+                    help="say the type that the version has, or leave the field out; docs/transform.md says which "
+                    "types fit, and what becomes of records that do not",
+                    severity="warning",
+                )

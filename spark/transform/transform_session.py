@@ -24,10 +24,13 @@ _SETTINGS: Final = {
     "spark.executor.memory": "1g",
     "spark.executor.cores": "1",
     "spark.sql.adaptive.enabled": "false",  # nothing is shuffled
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",  # a batch of records ends with it
+    "spark.sql.execution.arrow.maxBytesPerBatch": "4m",  # of records that SQL reads whole
     "spark.log.level": "OFF",  # what a failed expression says names values of records
     "spark.rpc.message.maxSize": "512",  # MiB; a micro-batch travels with its tasks
 }
+# Elsewhere our packages come with the tasks.
+_LOCAL: Final = {"spark.python.daemon.module": "spark.transform.python_daemon"}
 _MUST: Final = {"spark.python.worker.reuse": "true"}  # a Python process for each task would cost more than the task
 
 
@@ -43,12 +46,13 @@ def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Itera
             f"no flow of {plan.topology} into {target} has `transform`; `topology worker` without --transforms serves "
             "the others"
         )
-    session = create_spark_session(f"watershed-transform-{plan.topology}-{target}", conf=_SETTINGS, must=_MUST)
+    local = is_local_master(read_spark_master())
+    conf = _SETTINGS | (_LOCAL if local else {})
+    session = create_spark_session(f"watershed-transform-{plan.topology}-{target}", conf=conf, must=_MUST)
     try:
         for flow in flows:
             assert flow.transform is not None
             compile_transform(session, flow.transform)
-        local = is_local_master(read_spark_master())
         parallel = len(os.sched_getaffinity(0)) if local else session.sparkContext.defaultParallelism
         memory = SharedMemory() if local and can_share_memory() else None
         engine = SparkTransformEngine(session, max(parallel, 1 if local else 2), memory)

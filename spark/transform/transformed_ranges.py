@@ -37,6 +37,7 @@ from spark.reading.range_reader import read_record_batches
 from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
 from spark.reading.range_sums import RangeSum
 from spark.reading.schema_id_rewrite import rewrite_schema_ids
+from spark.reading.whole_records import WholeRecord, build_whole_records
 from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform, plan_fields
 from spark.transform.field_records import parse_unknown_schema
 from spark.transform.record_arrays import RecordArrays
@@ -61,8 +62,8 @@ _Task = tuple[PlanCluster, tuple[RangeRequest, ...], _Schemas]
 
 @dataclass(frozen=True, slots=True)
 class _RangeAnswer:
-    """What one range came to. blocks: fingerprints where they were asked for, else only their sums. unknown: schema ids
-    in its records that nobody has asked for; nothing else counts then."""
+    """What one range came to. blocks, records: fingerprints and whole records where they were asked for, beside the
+    sums. unknown: schema ids in its records that nobody has asked for; nothing else counts then."""
 
     request_id: int
     state: str = "read"
@@ -70,7 +71,16 @@ class _RangeAnswer:
     log_start: int = -1
     sums: ChunkSum = field(default_factory=ChunkSum)
     blocks: tuple[RecordFingerprints, ...] = ()
+    records: tuple[WholeRecord, ...] = ()
     unknown: frozenset[UnknownSchema] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an answer holds beside sums: fingerprints of all records, and whole records at these offsets."""
+
+    prints: bool = False
+    offsets: frozenset[int] = frozenset()
 
 
 def sum_transformed_ranges(
@@ -79,7 +89,7 @@ def sum_transformed_ranges(
     """Sums of the records that should stand at the target. Raises SparkError, ClusterError."""
     return [
         RangeSum(each.request_id, each.state, each.detail, each.log_start, each.sums, 0)
-        for each in _read(session, plan, requests, tasks, keep=False)
+        for each in _read(session, plan, requests, tasks, _Wanted())
     ]
 
 
@@ -88,16 +98,30 @@ def read_transformed_range(session: SparkSession, plan: Plan, request: RangeRequ
 
     Raises OffsetsExpired, NotReadable, SparkError, ClusterError.
     """
-    [answer] = _read(session, plan, [request], 1, keep=True)
+    return join_fingerprints(list(_read_one(session, plan, request, _Wanted(prints=True)).blocks))
+
+
+def read_expected_records(
+    session: SparkSession, plan: Plan, request: RangeRequest, offsets: Iterable[int]
+) -> tuple[WholeRecord, ...]:
+    """The records at these source offsets as they should stand at the target; those that do not travel are left out.
+
+    Raises OffsetsExpired, NotReadable, SparkError, ClusterError.
+    """
+    return _read_one(session, plan, request, _Wanted(offsets=frozenset(offsets))).records
+
+
+def _read_one(session: SparkSession, plan: Plan, request: RangeRequest, wanted: _Wanted) -> _RangeAnswer:
+    [answer] = _read(session, plan, [request], 1, wanted)
     if answer.state == "expired":
         raise OffsetsExpired(answer.log_start)
     if answer.state != "read":
         raise NotReadable(answer.detail)
-    return join_fingerprints(list(answer.blocks))
+    return answer
 
 
 def _read(
-    session: SparkSession, plan: Plan, requests: Sequence[RangeRequest], tasks: int, *, keep: bool
+    session: SparkSession, plan: Plan, requests: Sequence[RangeRequest], tasks: int, wanted: _Wanted
 ) -> list[_RangeAnswer]:
     """One answer a request. All requests of a flow share a job; where a record makes an expression fail, the job is
     halved until that record is alone."""
@@ -110,7 +134,7 @@ def _read(
         compile_transform(session, transform)
         schemas = SourceSchemas(plan, transform)
         schemas.read(sorted({_place(request) for request in some}))
-        found += _read_or_halve(session, schemas, transform, some, tasks, keep)
+        found += _read_or_halve(session, schemas, transform, some, tasks, wanted)
     return found
 
 
@@ -120,33 +144,39 @@ def _read_or_halve(
     transform: RecordTransform,
     requests: Sequence[RangeRequest],
     tasks: int,
-    keep: bool,
+    wanted: _Wanted,
 ) -> list[_RangeAnswer]:
     from pyspark.errors import PySparkException
 
     try:
-        return _run_until_known(session, schemas, transform, requests, tasks, keep)
+        return _run_until_known(session, schemas, transform, requests, tasks, wanted)
     except PySparkException as error:
         if find_record_condition(error) is None:
             raise
     if len(requests) > 1:
         middle = len(requests) // 2
-        first = _read_or_halve(session, schemas, transform, requests[:middle], tasks, keep)
-        return first + _read_or_halve(session, schemas, transform, requests[middle:], tasks, keep)
+        first = _read_or_halve(session, schemas, transform, requests[:middle], tasks, wanted)
+        return first + _read_or_halve(session, schemas, transform, requests[middle:], tasks, wanted)
     [request] = requests
     if request.end - request.start <= 1:
         plain = replace(transform, where=None, changes=(), drops=())
-        return _run_until_known(session, schemas, plain, requests, 1, keep)
+        return _run_until_known(session, schemas, plain, requests, 1, wanted)
     middle = (request.start + request.end) // 2
     halves = [replace(request, end=middle), replace(request, start=middle)]
-    both = [_read_or_halve(session, schemas, transform, [half], tasks, keep)[0] for half in halves]
+    both = [_read_or_halve(session, schemas, transform, [half], tasks, wanted)[0] for half in halves]
     return [_join(both[0], both[1])]
 
 
 def _join(one: _RangeAnswer, two: _RangeAnswer) -> _RangeAnswer:
     if one.state != "read" or two.state != "read":
         return one if one.state != "read" else two
-    return replace(one, sums=one.sums + two.sums, blocks=one.blocks + two.blocks, unknown=one.unknown | two.unknown)
+    return replace(
+        one,
+        sums=one.sums + two.sums,
+        blocks=one.blocks + two.blocks,
+        records=one.records + two.records,
+        unknown=one.unknown | two.unknown,
+    )
 
 
 def _place(request: RangeRequest) -> TopicPlace:
@@ -159,13 +189,13 @@ def _run_until_known(
     transform: RecordTransform,
     requests: Sequence[RangeRequest],
     tasks: int,
-    keep: bool,
+    wanted: _Wanted,
 ) -> list[_RangeAnswer]:
     """Records may have ids of other subjects than those called after their topic: these are asked for, and everything
     is read again. An id that was asked for is known, or known to be absent."""
     by_id = {request.id: request for request in requests}
     while True:
-        answers = _run(session, schemas, transform, requests, tasks, keep)
+        answers = _run(session, schemas, transform, requests, tasks, wanted)
         lacking = [answer for answer in answers if answer.unknown]
         if not lacking:
             return answers
@@ -179,7 +209,7 @@ def _run(
     transform: RecordTransform,
     requests: Sequence[RangeRequest],
     tasks: int,
-    keep: bool,
+    wanted: _Wanted,
 ) -> list[_RangeAnswer]:
     known = schemas.list_known({_place(request) for request in requests})
     groups: list[_Task] = [
@@ -191,7 +221,7 @@ def _run(
     needs, order = RowNeeds.of(transform, plans), ChangeOrder.of(transform, plans)
     records = session.createDataFrame(rows).mapInArrow(partial(_open_ranges, needs), build_record_columns(transform))
     answers = change_records(records, transform).mapInArrow(
-        partial(_fingerprint_rows, order, {each.id: each for each in requests}, keep), _ANSWER_COLUMNS
+        partial(_fingerprint_rows, order, {each.id: each for each in requests}, wanted), _ANSWER_COLUMNS
     )
     found: dict[int, _RangeAnswer] = {}
     for row in answers.toArrow().column("answer").to_pylist():
@@ -244,7 +274,7 @@ def _build_part(request: RangeRequest, batches: Sequence[bytes], schemas: Record
 
 
 def _fingerprint_rows(
-    order: ChangeOrder, requests: Mapping[int, RangeRequest], keep: bool, tables: Iterable[pa.RecordBatch]
+    order: ChangeOrder, requests: Mapping[int, RangeRequest], wanted: _Wanted, tables: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     reader = DecisionReader(order)
     for table in tables:
@@ -252,7 +282,7 @@ def _fingerprint_rows(
         notes = np.flatnonzero(table.column("offset").to_numpy() == _OUTCOME).tolist()
         for first, end in pairwise([-1, *notes, table.num_rows]):  # between two notes are records
             for found in reader.read(table.slice(first + 1, end - first - 1)):
-                answers.append(_fingerprint(found, requests[found.part.number], keep))
+                answers.append(_fingerprint(found, requests[found.part.number], wanted))
             if end < table.num_rows:
                 note = table.column("_problem")[end].as_py()
                 answers.append(pickle.loads(bytes.fromhex(note)))  # noqa: S301  from the task before
@@ -260,16 +290,24 @@ def _fingerprint_rows(
             yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(each) for each in answers]})
 
 
-def _fingerprint(found: ChangedRecords, request: RangeRequest, keep: bool) -> _RangeAnswer:
+def _fingerprint(found: ChangedRecords, request: RangeRequest, wanted: _Wanted) -> _RangeAnswer:
     """What should stand at the target, with what was rejected, as it came, in its place."""
     both = [each for each in (found.kept, found.rejected) if len(each)]
     sides = [rewrite_schema_ids(_build_slices(each), request.ids) for each in both]
-    prints = join_fingerprints([fingerprint_slices(each, timestamps=request.timestamps) for each in sides])
+    parts = [fingerprint_slices(each, timestamps=request.timestamps) for each in sides]
+    records = tuple(
+        record
+        for each, some in zip(sides, parts, strict=True)
+        if wanted.offsets
+        for record in build_whole_records(each, some, wanted.offsets)
+    )
+    prints = join_fingerprints(parts)
     if len(found.rejected):
         prints = prints.take(np.argsort(prints.offset, kind="stable"))
     prints = prints.without(request.left_out)
     unknown = frozenset(id for reason in found.reasons if (id := parse_unknown_schema(reason)) is not None)
-    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=(prints,) if keep else (), unknown=unknown)
+    blocks = (prints,) if wanted.prints else ()
+    return _RangeAnswer(request.id, sums=sum_fingerprints(prints), blocks=blocks, records=records, unknown=unknown)
 
 
 def _build_slices(records: RecordArrays) -> RecordSlices:

@@ -19,6 +19,7 @@ from clusters.admin import Admin
 from clusters.control_topics import ControlWriter
 from clusters.fleet import FleetRecord
 from clusters.flow_records import read_flows, write_flow
+from clusters.partition_orders import PartitionPause
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed import fleet_supervisors
 from plugins.watershed.detached_process import DetachedProcess
@@ -404,6 +405,9 @@ def test_what_a_migration_has_stopped_or_retired_is_not_expected(
     writer = ControlWriter(settings["cloud"], "a test")
     write_flow(writer, replace(record, retired=frozenset({f"{topic_name}.moved"})))
     assert expected() == (kept, {})
+    pauses = (PartitionPause(f"{topic_name}.kept", 1, "ann", 0), PartitionPause(f"{topic_name}.moved", None, "ann", 0))
+    write_flow(writer, replace(record, pauses=pauses))
+    assert expected() == (kept[:1], {f"{flow}, 3 of 4 partitions": "paused"})
     write_flow(writer, replace(record, state="stopped"))
     assert expected() == (None, {flow: "stopped"})
 

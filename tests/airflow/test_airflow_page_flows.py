@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from clusters.flow_records import FlowRecord
+from clusters.partition_orders import PartitionMove, PartitionPause
 from plugins.watershed.operation_params import build_decide_params, build_inspect_params, build_operate_params
 from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
 from plugins.watershed.page.flow_rows import build_flow_detail, build_flows_overview
@@ -122,6 +124,31 @@ def test_the_detail_tells_what_compression_saved(sites: Plan) -> None:
     assert told["compression"] == (
         "zstd, level 3; 70% fewer bytes since the workers took the partitions (600.0 kB sent of 2.0 MB)"
     )
+
+
+def test_the_detail_tells_who_paused_or_moved_a_partition(sites: Plan) -> None:
+    flow, lake = sites.flow("hub-to-lake"), seen(sites, {})
+    rows = build_flow_detail(flow, sites, everywhere(sites, lake), NOW)["rows"]
+    assert {row["paused"] for row in rows} == {None}
+    topic, number = rows[1]["topic"], rows[1]["partition"]
+    record = FlowRecord.from_json(lake.flows["hub-to-lake"])
+    orders = {
+        "pauses": (PartitionPause(topic, number, "ann", 0, "<b>"),),
+        "moves": (PartitionMove(topic, None, "w", "bob", 0),),
+    }
+    told = build_flow_detail(flow, sites, everywhere(sites, with_record(lake, replace(record, **orders))), NOW)
+    assert {row["partition"]: row["paused"] for row in told["rows"]} == {number: number, 1 - number: None}
+    assert [each["text"] for each in told["paused"]] == [
+        f"{topic}-{number} paused by ann since 1970-01-01 00:00:00 UTC: <b>"
+    ]
+    assert told["moved"][0]["text"].startswith(f"{topic} moved to worker w by bob")
+    whole = replace(record, pauses=(PartitionPause(topic, None, "ann", 0),))
+    told = build_flow_detail(flow, sites, everywhere(sites, with_record(lake, whole)), NOW)
+    assert {row["paused"] for row in told["rows"]} == {"all"}
+
+
+def with_record(target: ClusterSnapshot, record: FlowRecord) -> ClusterSnapshot:
+    return replace(target, flows={**target.flows, record.key: record.to_json()})
 
 
 def test_time_in_which_nobody_looked_is_no_silence(sites: Plan) -> None:

@@ -1,4 +1,4 @@
-"""What `topology plan` says of guarantees, from capabilities in memory, and of compression."""
+"""What `topology plan` says of guarantees, from capabilities in memory, of compression, and of changed records."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from topology.external_flows import ExternalFlow
 from topology.inventory import Inventory, InventoryCluster
 from topology.lint import LintResult
 from topology.plan import Plan, PlanCluster, PlanFlow
+from topology.record_transform import RecordTransform
 from topology.selectors import TopicSelection
 
 EVERYTHING = {each.request: RequestVersions(0, 99) for each in list_request_needs("target", "transactions")}
@@ -94,3 +95,15 @@ def test_what_others_copy_is_told_and_what_our_flows_leave_to_them() -> None:
     ]
     [told] = json.loads(review.encode())["copied_by_others"]
     assert (told["id"], told["tool"], told["marks_with"]) == ("back", "mirrormaker2", "mark")
+
+
+def test_what_spark_planned_is_told_beside_the_transform_and_changed_keys_are_said() -> None:
+    transform = RecordTransform(changes=(("key", "md5(key)"),))
+    plan = replace(PLAN, flows=(replace(FLOWS[0], transform=transform), *FLOWS[1:]))
+    lint = LintResult("shop.yaml", {}, (), (), {})
+    review = PlanReview(plan, inventory(a=FULL, b=FULL), [], lint, [], [], spark_plans={"one": "0123456789abcdef"})
+    lines = list(review.render())
+    assert f"  one sets key (transform {transform.hash[:12]}, Spark plan 0123456789ab)" in lines
+    assert "  one changes keys; records keep their partition, so equal new keys may lie in several" in lines
+    told = {each["id"]: each["spark_plan"] for each in json.loads(review.encode())["flows"]}
+    assert told == {"one": "0123456789abcdef", "two": None}

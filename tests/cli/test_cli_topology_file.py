@@ -84,3 +84,9 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> 
     assert "GRF201" in {finding["rule"] for finding in json.loads(done.stdout)["findings"]}
     assert "this is a ConfigMap" in done.stderr
     assert "missing.yaml" in done.stderr
+
+
+def test_registries_are_asked_with_spark_only() -> None:
+    done = topology("lint", EXAMPLES / "migration.yaml", "--registries")
+    assert done.returncode == 2
+    assert "--registries goes with --spark" in done.stderr

@@ -15,6 +15,7 @@ from clusters.alignment_records import AlignmentRecord
 from clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
 from clusters.flow_records import FlowRecord
 from clusters.partition_end_records import PartitionEnd
+from clusters.partition_orders import PartitionMove, PartitionPause
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
 from clusters.sync_reports import SyncReport
@@ -90,10 +91,23 @@ _MUCH_RECORD = replace(
 
 RECORDS: dict[str, Any] = {
     "FlowRecord:now": replace(_MUCH_RECORD, guarantee="exactly_once: transactions", end_revision=2),
+    "FlowRecord:without pauses, moves": replace(_MUCH_RECORD, guarantee="exactly_once: transactions", end_revision=2),
+    "FlowRecord:now, with orders about partitions": replace(
+        _LITTLE_RECORD,
+        pauses=(PartitionPause("orders", None, "ann", NOW), PartitionPause("payments", 3, "bob", NOW, "a reason")),
+        moves=(PartitionMove("orders", 0, "host-2", "ann", NOW),),
+    ),
     "FlowRecord:without end_revision": replace(_MUCH_RECORD, guarantee="exactly_once: transactions"),
     "FlowRecord:without end_revision, little": _LITTLE_RECORD,
     "FlowRecord:without end_revision, compressed": replace(
         _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
+    ),
+    "FlowRecord:without pauses, bounded": replace(
+        _LITTLE_RECORD,
+        flow=replace(
+            _LITTLE, start=build_offsets_bound({"orders": {11: 9, 0: 5}}), end=CopyBound(timestamp_ms=NOW)
+        ),
+        end_revision=1,
     ),
     "FlowRecord:now, bounded": replace(
         _LITTLE_RECORD,
@@ -123,6 +137,10 @@ RECORDS: dict[str, Any] = {
         ),
     ),
     "FlowRecord:now, little": _LITTLE_RECORD,
+    "FlowRecord:without pauses, little": _LITTLE_RECORD,
+    "FlowRecord:without pauses, compressed": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
+    ),
     "FlowRecord:now, compressed": replace(
         _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
     ),
@@ -178,7 +196,10 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
     ),
     "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
-    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}),
+    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True),
+    "WorkerHeartbeat:without pauses_partitions": WorkerHeartbeat(
+        "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}
+    ),
     "WorkerHeartbeat:without latencies": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}),
     "WorkerHeartbeat:with the three fields that are needed": WorkerHeartbeat("w1", 42, NOW),
     "SyncedPositions:now": SyncedPositions("a-to-b", "billing", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {EVENTS: 8}),

@@ -62,6 +62,18 @@ OPERATIONS = {
     ),
     "ledger.ledger": ({"DecisionBasis", "Ledger", "read_ledger"}, "what a decision about a partition is based on"),
     "ledger.offset_map": ({"OffsetMap"}, "backfill: how far a partition is copied"),
+    "partition_control": (
+        {
+            "PartitionOrder",
+            "apply_partition_order",
+            "drop_ended_moves",
+            "explain_impossible_order",
+            "find_workers_of_earlier_versions",
+            "write_partition_order",
+        },
+        "pause, resume or move single partitions",
+    ),
+    "worker.worker_host": ({"WORKER_CLIENT_PREFIX"}, "the same: what a worker is called"),
     "partition_key": ({"PartitionKey"}, "which partition a decision is about"),
     "partition_states": (
         {"COPY_FOREIGN_STATE", "GAP_ACCEPTABLE_STATES", "Halt", "OffsetSpan", "RESEEDABLE_STATES", "Reinspect"},

@@ -145,6 +145,7 @@ class World:
         self.copying = True
         self.flow_state = "running"
         self.reverse_state = "paused"
+        self.paused: dict[str | None, dict[str, str]] = {None: {}, REVERSE: {}}  # by flow: topic → who paused it
         self.retired: dict[str | None, set[str]] = {None: set(), REVERSE: set()}  # by flow; None: the forward one
         self.returned: dict[TopicPartition, int] = {}  # by target partition: how far the way back has read
         self.brought: set[str] = set()  # by the forward flow
@@ -220,7 +221,11 @@ class World:
     def copy(self) -> None:
         for place, log in self.logs["source"].items():
             there = self.logs["target"][target_of(place)]
-            while place.topic not in self.retired[None] and self.position[place] < len(log):
+            while (
+                place.topic not in self.retired[None]
+                and place.topic not in self.paused[None]
+                and self.position[place] < len(log)
+            ):
                 record = log[self.position[place]]
                 self.position[place] += 1
                 if record is None or record in self.came_back:
@@ -380,7 +385,8 @@ class World:
 
     def _flow(self, at: int, name: str | None) -> ObservedFlow:
         state = self.flow_state if name is None else self.reverse_state
-        return ObservedFlow(at, state, same_plan=True, retired=frozenset(self.retired[name]))
+        retired = frozenset(self.retired[name])
+        return ObservedFlow(at, state, same_plan=True, retired=retired, paused_topics=dict(self.paused[name]))
 
     def _writers(self, at: int, side: ClusterSide, since: Mapping[TopicPartition, int]) -> ObservedWriters:
         found = [

@@ -33,7 +33,7 @@ def test_while_it_is_filled_nobody_knows_the_lag() -> None:
     task = PartitionTask(
         key,
         FlowRecord(PlanFlow("f", "a", "b", ALL), "", ""),
-        active=SimpleNamespace(copy=copy, counted="", hindrance="", source_seen_at=0.0),
+        active=SimpleNamespace(copy=copy, counted="", hindrance="", replica="", source_seen_at=0.0),
     )
     assert task.report("w", 1).lag_records == 0
     copy.alignment.progress = FillProgress("orders", 0, done=25, of=100, rate=5.0)

@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from clusters.fake_wire import FakeWire
 from clusters.wire.fetch_session import FetchSession
 from clusters.wire.messages import FetchedPartition
 from replicator.batch.batch_selection import SelectedBatches
+from replicator.recovery.log_inspection import BrokerAddress
 from replicator.transport.broker_connection import FAR_S
 from replicator.transport.fetch_turns import QUESTIONS, FetchTurns
 from replicator.transport.fetcher import Fetcher
@@ -32,7 +34,7 @@ class FarWire:
         self.question: tuple[Any, ...] | None = None  # on its way
         self.answer: list[FetchedPartition] | None = None  # on its way back
 
-    def send_session_fetch(self, session: FetchSession, **_terms: int) -> None:
+    def send_session_fetch(self, session: FetchSession, **_terms: Any) -> None:
         assert (self.question, self.answer) == (None, None)
         session.build_question()
         session.take_answer(7)
@@ -181,3 +183,22 @@ def test_many_bytes_are_carried_once(far: FarCopy) -> None:
         far.turns._next = 0.0
         far.turns.send_due(time.monotonic(), 0.0, 0.0, 1 << 20)
     assert sum(wire.question is not None for wire in far.wires) == 1
+
+
+def test_an_answer_under_way_is_not_used_when_another_one_sends_the_partition_to_a_follower(
+    far: FarCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned: list[BrokerAddress] = []
+    far.active.turn = turned.append
+    monkeypatch.setattr(far.fetcher, "_find_broker", lambda _node: BrokerAddress("follower", 9092))
+    far.cluster.produce("orders", 0, [b"a"])
+    for _ in range(2):
+        far.turns.send_due(time.monotonic(), 0.0, 0.0, 1 << 20)
+    for wire in far.wires:
+        wire.arrive()
+    told = far.wires[0].answer or []
+    far.wires[0].answer = [replace(each, records=memoryview(b""), preferred=2) for each in told]
+    far.fetcher._take_turns(far.turns, False, 1 << 20, 0.0)
+    assert turned == [BrokerAddress("follower", 9092)]
+    assert (far.copied, far.active.copy.source.position, far.active.copy.trouble) == ([], 0, None)
+    assert far.active.replica.follower == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
@@ -18,8 +20,9 @@ from spark.errors import SparkError
 from spark.transform import record_arrays
 from spark.transform.field_plan import FieldPlan
 from spark.transform.field_records import parse_unknown_schema, render_unknown_schema
-from spark.transform.record_arrays import RecordArrays, lay_out_records
+from spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
 from spark.transform.record_rows import (
+    ChangedRecords,
     ChangeOrder,
     DecisionReader,
     RowBuilder,
@@ -29,6 +32,7 @@ from spark.transform.record_rows import (
     pack_rows,
 )
 from tests.examples import choose_examples
+from topology.egress_compression import EgressCompression
 from topology.record_transform import RecordTransform, parse_changed_part
 
 Content = list[tuple[list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]], int]]
@@ -70,13 +74,66 @@ def list_arrays(arrays: RecordArrays) -> list[tuple[object, ...]]:
 
 @settings(max_examples=choose_examples(60, 1_000), deadline=None)
 @given(content=BATCHES)
-def test_both_ways_of_opening_say_the_same_and_lay_out_the_same_bytes(content: Content) -> None:
+def test_both_ways_of_opening_say_the_same_and_encode_the_same_bytes(content: Content) -> None:
     batches = build_batches(content)
-    at_once = record_arrays._open_at_once(batches)
+    at_once = record_arrays._open_at_once(memoryview(b"".join((*(batch.data for batch in batches), SPARE))), batches)
     one_by_one = record_arrays._open_one_by_one(batches)
     assert at_once is not None
     assert list_arrays(at_once) == list_arrays(one_by_one)
-    assert lay_out_records(at_once).list_records() == [record for batch in batches for record in decode_records(batch)]
+    assert list_raw_records(at_once) == [record for batch in batches for record in decode_records(batch)]
+
+
+@settings(max_examples=choose_examples(60, 1_000), deadline=None)
+@given(content=BATCHES, first=st.integers(100, 130), size=st.integers(1, 200))
+def test_records_that_were_found_once_need_not_be_looked_for_again(content: Content, first: int, size: int) -> None:
+    stored = memoryview(b"".join((*(batch.data for batch in build_batches(content)), SPARE)))
+    found = record_arrays.open_stored(stored).between(first, first + size)
+    assume(len(found))
+    assert found.is_of_one_piece
+    again = record_arrays.restore_records(stored, memoryview(b"".join(found.render_places())))
+    assert list_arrays(again) == list_arrays(found)
+
+
+@settings(max_examples=choose_examples(60, 1_000), deadline=None)
+@given(content=BATCHES, data=st.data())
+def test_batches_of_columns_are_those_of_one_record_after_the_other(content: Content, data: st.DataObject) -> None:
+    """Whatever the lengths are, and where bytes that were changed lie in other memory than those that were not."""
+    opened = record_arrays._open_one_by_one(build_batches(content))
+    records = opened.take(sorted(data.draw(st.sets(st.integers(0, len(opened) - 1), min_size=1))))
+    if data.draw(st.booleans()):
+        headers = BinaryColumn.of([b"\x02" + sized(b"origin") + sized(b"prod")]).select([0] * len(records))
+        records = replace(records, headers=headers)
+    turns = [at for at in range(1, len(records)) if records.codec[at] != records.codec[at - 1]]
+    turns += data.draw(st.lists(st.integers(1, len(records)), max_size=3))
+    edges = sorted({0, *turns, len(records)})
+    raw = list_raw_records(records)
+    for batch, (first, end) in zip(encode_batches(records, edges), pairwise(edges), strict=True):
+        expected = build_raw_batch(raw[first:end], int(records.codec[first]), raw[end - 1].offset + 1)
+        assert b"".join(batch.pieces) == bytes(expected.data)
+        assert (batch.end, batch.spans) == (expected.end, expected.spans)
+
+
+def test_columns_are_joined_row_by_row_whatever_they_hold() -> None:
+    sizes = [0, 1, 11, 12, 13, 14, 4_096, None, 12, 13]
+    columns = [
+        BinaryColumn.of([None if size is None else bytes([65 + number]) * size for size in sizes])
+        for number in range(3)
+    ]
+    body, ends = record_arrays.join_columns(columns)
+    rows = [b"".join(letter * (size or 0) for letter in (b"A", b"B", b"C")) for size in sizes]
+    assert bytes(body) == b"".join(rows)
+    assert ends.tolist() == list(accumulate(map(len, rows)))
+    assert columns[0].to_pylist() == [None if size is None else b"A" * size for size in sizes]
+    assert BinaryColumn.of([]).to_pylist() == []
+    part = BinaryColumn.of(pa.array([b"x" * 1_000, b"ab", None, b"c", b"y" * 1_000]).slice(1, 3))
+    assert part.to_pylist() == [b"ab", None, b"c"]
+    assert len(part.data) == len(b"abc") + len(SPARE)
+
+
+def test_more_than_a_view_can_look_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_arrays, "_MOST_BYTES", 100)
+    with pytest.raises(OverflowError, match="116 bytes of records in one part; at most 100 are opened"):
+        BinaryColumn.of([b"x" * 100]).to_array()
 
 
 def decide(
@@ -98,7 +155,8 @@ def decide(
 NEEDS = RowNeeds(key=False, value=False, key_text=False, value_text=False, headers=False)
 PACKED = pa.schema(
     [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
-     ("at", pa.int64()), ("size", pa.int64()), ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
+     ("at", pa.int64()), ("size", pa.int64()), ("saved", pa.int64()),
+     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
 )  # fmt: skip
 
 
@@ -120,6 +178,7 @@ def test_what_is_kept_is_packed_with_its_source_offsets_and_the_rest_is_told(
     order = ChangeOrder((parse_changed_part("headers.origin"),), ())
     rows = decide(part, keeps, order, [b"prod"] * len(records))
     packed: list[tuple[int, bytes]] = []
+    assert rows.pop() == {**dict.fromkeys(PACKED.names), "part": 5, "offset": batches[-1].end, "timestamp": -1}
     for row in rows:
         assert row["part"] == 5
         if row["reason"] is not None:
@@ -138,6 +197,34 @@ def test_what_is_kept_is_packed_with_its_source_offsets_and_the_rest_is_told(
     for source, rest in packed:
         assert rest.endswith(sized(b"origin") + sized(b"prod"))
         assert rest.startswith(plain[source][:2])
+
+
+def test_batches_are_compressed_as_the_flow_says_unless_they_have_a_codec() -> None:
+    content: Content = [([(b"k", b"v" * 500, [], 1)] * 3, 0), ([(b"k", b"v" * 500, [], 1)] * 3, 4)]
+    stored = b"".join(bytes(batch.data) for batch in build_batches(content))
+    part = SourcePart(0, "t", 0, 0, 200, stored, (), 10_000, compression=EgressCompression("lz4", 1))
+    rows = [row for row in decide(part, [True] * 6, ChangeOrder((), ()), []) if row["data"] is not None]
+    found = [next(decode_batches(memoryview(row["data"]))) for row in rows]  # type: ignore[arg-type]
+    assert [batch.codec for batch in found] == [3, 4]
+    assert [len(decode_records(batch)) for batch in found] == [3, 3]
+    packed, plain = len(found[0].data), len(build_raw_batch(decode_records(found[0]), 0, 103).data)
+    assert [row["saved"] for row in rows] == [plain - packed, 0]
+
+
+def test_a_part_without_records_is_answered_all_the_same() -> None:
+    """Halving a part may leave such a half where compaction made holes."""
+    batches = build_batches([([(b"k", b"v", [], 0)] * 3, 0)])
+    part = SourcePart(3, "t", 0, 500, 600, bytes(batches[0].data))
+    [row] = decide(part, [None], ChangeOrder((), ()), [])
+    assert row == {**dict.fromkeys(PACKED.names), "part": 3, "offset": 600, "timestamp": -1}
+
+
+def test_a_part_is_answered_only_where_all_its_rows_came() -> None:
+    batches = build_batches([([(b"k", b"v", [], 0)] * 3, 0)])
+    [table] = RowBuilder(NEEDS).build(SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data), (), 1_000))
+    decided = table.append_column("_keep", pa.array([True] * 3))
+    found = [row for some in pack_rows(ChangeOrder((), ()), [decided.slice(0, 2)]) for row in some.to_pylist()]
+    assert [row["spans"] for row in found] == [[100, 2]]
 
 
 def test_rows_in_another_order_are_refused() -> None:
@@ -203,7 +290,7 @@ def test_records_are_opened_by_their_schemas_and_what_does_not_fit_is_told() -> 
 
 def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
     plan = FieldPlan("value", "avro", COLUMNS, (("n",),), (("note",),))
-    order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), plan)
+    order = ChangeOrder((parse_changed_part("value.n"),), (parse_changed_part("value.note"),), (plan,))
     schemas = SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000})
     part = build_avro_part([frame(7, b"\x0a\x02\x02x"), None, frame(7, b"\x0a\0")], schemas)
     [table] = RowBuilder(RowNeeds(False, False, False, False, False, fields=(plan,))).build(part)
@@ -216,6 +303,50 @@ def test_fields_are_changed_and_the_target_gets_its_own_ids() -> None:
     assert found.kept.value.to_pylist() == [frame(1_000, b"\x0c\0"), None]
     assert found.rejected.value.to_pylist() == [frame(7, b"\x0a\0")]
     assert found.reasons == ["the value cannot be changed: `n` cannot be null in it"]
+
+
+def read_changed(order: ChangeOrder, part: SourcePart, *changes: pa.Array) -> ChangedRecords:
+    """What becomes of the records of a part that all travel."""
+    [table] = RowBuilder(NEEDS).build(part)
+    decided = table.select(["_part", "_source", "_left_out", "_problem", "offset"])
+    decided = decided.append_column("_keep", pa.array([True] * table.num_rows))
+    for number, column in enumerate(changes):
+        decided = decided.append_column(f"_change_{number}", column)
+    [found] = DecisionReader(order).read(decided)
+    return found
+
+
+def test_keys_are_changed_beside_values() -> None:
+    batches = build_batches([([(key, value, [], 0) for key, value in ((b"a", b"1"), (None, b"2"), (b"c", None))], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    order = ChangeOrder((parse_changed_part("key"), parse_changed_part("value")), ())
+    found = read_changed(order, part, pa.array([b"x", b"y", None]), pa.array([None, b"2", b"3"], pa.binary()))
+    assert found.kept.key.to_pylist() == [b"x", b"y", None]
+    assert found.kept.value.to_pylist() == [None, b"2", b"3"]
+    assert found.reasons == []
+
+
+def test_members_of_keys_are_changed_and_a_key_that_has_none_is_told() -> None:
+    keys = (b'{"id": 1, "mail": "a"}', None, b"[1]", b'{ "mail":"b"}')
+    batches = build_batches([([(key, b'{"mail": "v"}', [], 0) for key in keys], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data))
+    order = ChangeOrder((parse_changed_part("key.id"),), (parse_changed_part("key.mail"),))
+    found = read_changed(order, part, pa.array([b"7", b"8", b"9", b"10"]))
+    assert found.kept.key.to_pylist() == [b'{"id": 7}', None, b'{"id":10}']
+    assert found.kept.value.to_pylist() == [b'{"mail": "v"}'] * 3
+    assert found.rejected.key.to_pylist() == [b"[1]"]
+    assert found.reasons == ["the key cannot be changed: it is no JSON object"]
+
+
+def test_fields_of_keys_are_changed_by_their_schemas() -> None:
+    plan = FieldPlan("key", "avro", COLUMNS, (("n",),), (("note",),))
+    order = ChangeOrder((parse_changed_part("key.n"),), (parse_changed_part("key.note"),), (plan,))
+    schemas = RecordSchemas(key=SideSchemas({7: WriterSchema(7, "AVRO", NUMBER)}, {}, {7: 1_000}))
+    batches = build_batches([([(frame(7, b"\x0a\x02\x02x"), b"v", [], 0), (None, b"w", [], 0)], 0)])
+    part = SourcePart(0, "t", 0, 0, 200, bytes(batches[0].data), schemas=schemas)
+    found = read_changed(order, part, pa.array([6, 7], pa.int32()))
+    assert found.kept.key.to_pylist() == [frame(1_000, b"\x0c\0"), None]
+    assert found.kept.value.to_pylist() == [b"v", b"w"]
 
 
 def test_an_id_without_a_counterpart_is_told_also_where_nobody_opens_the_record() -> None:

@@ -14,7 +14,14 @@ import pytest
 from replicator.batch.record_batch import decode_batch, decode_batches
 from replicator.batch.records import RawRecord, build_raw_batch
 from spark.transform.record_rows import ChangeOrder, RowNeeds, SourcePart, open_parts, pack_rows
-from spark.transform.shared_memory import MemoryFile, MemoryRegion, RegionWriter, SharedMemory, can_share_memory
+from spark.transform.shared_memory import (
+    MemoryFile,
+    MemoryRegion,
+    RegionWriter,
+    SharedMemory,
+    can_share_memory,
+    read_assignment,
+)
 from topology.record_transform import RecordTransform
 
 pytestmark = pytest.mark.skipif(not can_share_memory(), reason="this system has no memory files")
@@ -66,7 +73,8 @@ def test_a_part_in_memory_is_opened_and_packed_like_one_that_travels() -> None:
     for batches, path in ((bytes(batch.data), ""), (file.append([batch.data]), output.path)):
         part = SourcePart(7, "orders", 3, 100, 140, batches, (), 400, path)
         seen.append(_pack(part, transform))
-    travelled, shared = seen
+    travelled, shared = ([row for row in rows if row["spans"] is not None] for rows in seen)
+    assert [len(rows) for rows in seen] == [len(travelled) + 1] * 2  # behind them stands that the part was answered
     assert len(travelled) > 1  # several batches
     assert [row["data"] for row in shared] == [None] * len(travelled)
     found = [MemoryRegion(output.path, row["at"], row["size"]).read() for row in shared]
@@ -96,38 +104,38 @@ def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
     memory.begin()
     before = memory.output.path
     late = RegionWriter(before, 0)
-    late.append(b"in time")
+    late.append([b"in time"])
     memory.retire()
     memory.begin()
-    RegionWriter(memory.output.path, 0).append(b"another job")
-    late.append(b"late")
+    RegionWriter(memory.output.path, 0).append([b"another job"])
+    late.append([b"late"])
     assert memory.output.path != before
     assert MemoryRegion(memory.output.path, 0, 11).read() == b"another job"
     now[0] = 61.0
     memory.begin()
     with pytest.raises(OSError, match="No such file"):
-        late.append(b"much too late")
+        late.append([b"much too late"])
     memory.close()
 
 
 def test_jobs_that_follow_one_another_use_the_same_memory() -> None:
     memory = SharedMemory()
     memory.begin()
-    paths = [memory.input.path, memory.output.path]
+    paths = [memory.input.path, memory.output.path, memory.assignments.path]
     memory.input.append([b"some"])
     memory.begin()
-    assert [memory.input.path, memory.output.path] == paths
+    assert [memory.input.path, memory.output.path, memory.assignments.path] == paths
     assert memory.input.append([b"more"]).at == 0
     memory.close()
 
 
 def test_tasks_write_side_by_side() -> None:
     output = MemoryFile()
-    writers = [RegionWriter(output.path, task) for task in (0, 1, 300)]
-    places = [[writer.append(b"%d %d" % (writer.task, at)) for writer in writers] for at in (0, 1)]
+    writers = [RegionWriter(output.path, task) for task in (0, 1, 300, 1 << 20)]
+    places = [[writer.append([b"%d %d" % (writer.area, at)]) for writer in writers] for at in (0, 1)]
     for at, row in enumerate(places):
         for writer, place in zip(writers, row, strict=True):
-            told = b"%d %d" % (writer.task, at)
+            told = b"%d %d" % (writer.area, at)
             assert MemoryRegion(output.path, place, len(told)).read() == told
     assert os.stat(output.path).st_blocks * 512 < 1 << 20
     output.close()
@@ -136,6 +144,19 @@ def test_tasks_write_side_by_side() -> None:
 def test_a_writer_appends() -> None:
     output = MemoryFile()
     writer = RegionWriter(output.path, 0)
-    assert [writer.append(b"abc"), writer.append(memoryview(b"de"))] == [0, 3]
+    assert [writer.append([b"ab", b"c"]), writer.append([memoryview(b"de")])] == [0, 3]
     assert MemoryRegion(output.path, 0, 5).read() == b"abcde"
     output.close()
+
+
+def test_each_task_is_told_what_to_do_as_long_as_its_job_counts() -> None:
+    memory = SharedMemory()
+    for job in (b"a long one", b"two"):
+        memory.begin()
+        memory.assign([job, b""])
+        path = memory.assignments.path
+        assert [read_assignment(path, task) for task in (0, 1)] == [job, b""]
+    memory.retire()
+    with pytest.raises(OSError, match="has 0 bytes"):  # a task of the failed job that begins now
+        read_assignment(path, 0)
+    memory.close()

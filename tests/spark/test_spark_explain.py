@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from cli.explain_chunk_text import encode_chunk_explanation, find_first_difference, render_chunk_explanation
+from replicator.errors import ReplicatorError
 from spark.errors import WrongUse
 from spark.evidence.chunk_names import find_chunk_by_name
-from spark.evidence.difference_explanation import ChunkExplanation, SideReader, explain_differences
+from spark.evidence.difference_explanation import ChunkExplanation, OriginReader, SideReader, explain_differences
 from spark.evidence.parquet_tables import build_diff_rows
 from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
 from spark.judging.proof_window import PartitionPair
@@ -114,6 +115,45 @@ def test_no_value_is_shown_unless_asked_for() -> None:
     shown = render_chunk_explanation(chunk, found, reveal=True)
     assert '"another"   ← differs from byte 0 on' in shown
     assert json.dumps(encode_chunk_explanation(chunk, found, reveal=True)).count("another") == 1
+
+
+def test_of_a_flow_that_changes_records_the_source_is_shown_beside_what_was_expected() -> None:
+    source = Side(LOG[:6], 100)
+    expected = Side([replace(record, value=b"masked") for record in LOG[:6]], 100)
+    copy = [*expected.records[:2], replace(expected.records[2], value=b"plain"), *expected.records[3:]]
+    there = Side([*copy, replace(LOG[7], value=b"kept")], 0)
+    chunk, diffs = proven(expected, there)
+    chunk |= {"source_end": 108}
+    source.records += LOG[6:8]
+    origin = OriginReader(lambda offset: offset + 101 if offset == 6 else 1_000, source.whole)
+    found = explain_differences(chunk, diffs, expected.reader, there.reader, origin=origin)
+    told = {each.kind: each for each in found.explained}
+    assert told["altered"].origin is not None
+    assert (told["altered"].origin.offset, told["altered"].origin.value) == (102, LOG[2].value)
+    assert told["altered"].records[0] is not None
+    assert told["altered"].records[0].value == b"masked"
+    assert told["foreign"].origin is not None
+    assert told["foreign"].origin.value == LOG[7].value
+    lines = render_chunk_explanation(chunk, found, reveal=False).splitlines()
+    assert "  expected  no such record, `where` leaves it out" in lines
+    assert sum(line.startswith("  source    1") for line in lines) == 2
+    document = encode_chunk_explanation(chunk, found, reveal=False)
+    assert set(document["differences"][0]) == {"kind", "components", "origin", "expected", "target"}
+
+
+def test_a_record_that_no_source_offset_leads_to_has_no_origin() -> None:
+    def find_offset(offset: int) -> int:
+        raise ReplicatorError(f"target offset {offset} lies before the first copied record")
+
+    here = Side(LOG[:3], 100)
+    there = Side([*LOG[:3], LOG[8]], 0)
+    chunk, diffs = proven(here, there)
+    origin = OriginReader(find_offset, here.whole)
+    found = explain_differences(chunk, diffs, here.reader, there.reader, origin=origin)
+    assert [each.origin for each in found.explained] == [None]
+    text = render_chunk_explanation(chunk, found, reveal=True)
+    assert "  source    not known: it expired, or no record of the source leads there" in text
+    assert "  expected  no such record\n" in text
 
 
 def test_what_became_of_it_since_is_said() -> None:

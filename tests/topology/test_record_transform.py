@@ -37,8 +37,16 @@ def read_flow(transform: str) -> PlanFlow:
     [
         ("{}", "it changes nothing"),
         ("{engine: spark}", "it changes nothing"),
-        ('{where: "true", set: {key: "key"}}', "a key is not changed"),
-        ('{set: {offset: "1"}}', "say `value`, `value.FIELD` or `headers.NAME`"),
+        ('{where: "true", set: {key: "key"}}', "changes keys, and a record keeps its partition"),
+        (
+            f'{{{JSON}, drop: [key.a], set: {{value.a: "1"}}}}',
+            "needs `format: {key: json}`",
+        ),
+        ('{format: {key: json}, set: {key: "null"}}', "a JSON key is changed by field; say `key.FIELD`"),
+        ('{format: {key: avro}, set: {key.a: "1"}}', "with the fields that expressions use and those that are set"),
+        ('{format: {key: avro}, schema: {key: "a int"}, set: {key.b: "1"}}', "`schema.key` does not name `b`"),
+        ('{set: {key.: "1"}}', "say `value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME`"),
+        ('{set: {offset: "1"}}', "say `value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME`"),
         ('{set: {value.email: "null"}}', "needs `format: {value: json}`"),
         (f'{{{JSON}, set: {{value: "null"}}}}', "a JSON value is changed by field"),
         (f'{{{JSON}, set: {{value.a: "1"}}, drop: [value.a.b]}}', "are about the same"),
@@ -85,6 +93,15 @@ def test_a_plan_holds_the_whole_transform_and_reads_it_again() -> None:
     assert plan.transform.describe() == (
         "keeps records where value.country <> 'XX'; sets headers.by, value.email; drops value.notes"
     )
+
+
+def test_keys_are_changed_where_the_file_says_that_partitions_do_not_follow_them() -> None:
+    plan = read_flow(
+        '{format: {key: json, value: json}, set: {key.id: "topic", headers.a: "topic"}, '
+        "drop: [key.email, value.note]}\n    partitions: {mapping: key}"
+    )
+    assert plan.transform is not None
+    assert plan.transform.key_changes == ("set.key.id", "drop.key.email")
 
 
 def test_each_part_changes_the_hash_and_the_order_of_the_file_does_not() -> None:

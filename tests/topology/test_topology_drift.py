@@ -7,7 +7,7 @@ from typing import Any
 from topology.drift import FieldDrift, find_drift
 from topology.inventory import Inventory
 from topology.loader import parse_topology
-from topology.plan import Plan
+from topology.plan import Plan, decode_plan, encode_plan
 from topology.plan_builder import build_plan
 from topology.rule_manual import build_example_inventory, complete_example
 
@@ -118,3 +118,36 @@ def test_partitions_grow_where_the_flow_does_that_and_replicas_are_an_operators(
     assert told("", 9, known) == [grows, replicas]
     assert told("", 9, "") == [stays, replicas]
     assert told(", partitions: {mode: fixed}", 9, known) == [stays, replicas]
+
+
+def test_replicas_that_do_not_stand_as_the_stretch_cluster_is_laid_out() -> None:
+    text = (
+        "clusters:\n  a: {bootstrap: [a:9092], regions: [fra, ams, lux], "
+        "stretch: {sync_replicas: {fra: 2, ams: 2}, tie_breaker: lux}}\n  b: {bootstrap: [b:9092]}\n"
+    )
+    topology = parse_topology(complete_example(text + FLOW % "")).topology
+    assert topology is not None
+    stretched = build_plan(topology, {})
+    scan = (
+        "a: {brokers: 3, racks: [fra, ams, lux], topics: {orders: {replica_racks: [[ams, ams, fra, fra], "
+        "[ams, fra, fra, lux]]}, other: {replica_racks: [[fra]]}}}"
+    )
+    found = [each for each in find_drift(stretched, seen(scan), []) if each.cluster == "a"]
+    assert rows(found) == [
+        ("orders", "replicas in ams", "1", "2", "unsupported", False),
+        ("orders", "replicas in lux", "1", "0", "unsupported", False),
+    ]
+    assert "kafka-reassign-partitions" in found[0].why
+    assert find_drift(stretched, seen("a: {topics: {orders: {}}}"), []) == []
+
+
+def test_a_layout_survives_the_plan_and_a_plan_without_one_keeps_its_hash() -> None:
+    text = "clusters:\n  a: {bootstrap: [a:9092], regions: [fra, ams], stretch: {observers: [ams]}}\n"
+    text += "  b: {bootstrap: [b:9092]}\n"
+    topology = parse_topology(complete_example(text + FLOW % ", workers: {near: {rack: fra}}")).topology
+    assert topology is not None
+    stretched = build_plan(topology, {})
+    assert decode_plan(encode_plan(stretched)) == stretched
+    assert stretched.flows[0].source_rack == "fra"
+    assert "stretch" not in plan().clusters[0].to_json()
+    assert "source_rack" not in plan().flows[0].to_json()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from topology.interop.import_formats import import_path
-from topology.interop.import_report import build_import_report, render_import_findings
+from topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
 from topology.interop.topology_writer import render_topology_file
 from topology.lint import lint_topology
 from topology.loader import parse_topology
@@ -31,7 +31,7 @@ def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         [
             report.text,
             "--- not carried over",
-            *map(str, report.not_carried),
+            *render_not_carried(report.not_carried),
             "",
             "--- wrong in the file",
             *render_import_findings(report.source),

@@ -9,10 +9,11 @@ from topology.finding import FileSpan
 from topology.interop import java_properties
 from topology.interop.client_security import check_literal_secrets
 from topology.interop.hcl import HclValue
-from topology.interop.import_notes import ImportNotes
+from topology.interop.import_notes import ImportNotes, has_placeholder, is_secret_placeholder
 from topology.interop.linking_filters import build_link_filter
 from topology.interop.linking_import import _words
 from topology.interop.mm2_topic_list import parse_topic_list
+from topology.interop.remark_lines import Remark, render_remark_lines
 from topology.interop.terraform_module import TerraformModule
 from topology.loader import parse_topology
 from topology.selectors import Selector
@@ -34,6 +35,19 @@ def left(text: str) -> str:
 def test_a_note_on_a_long_text_is_masked_in_one_pass(word: str) -> None:
     text = word * (LONG // len(word))
     assert len(left(text + " end")) <= len(text) + 5
+
+
+@pytest.mark.parametrize("word", ["a", "-", ">", "a-", "a-to-", "A_", "1", "`", " ->", "cluster "])
+def test_remarks_on_a_long_text_are_put_together_in_one_pass(word: str) -> None:
+    remark = Remark(FileSpan("x", 1, 1, 1, 1), "", word * (LONG // len(word)) + "\n", column=False)
+    assert len(render_remark_lines([remark, remark])) == 1
+
+
+@pytest.mark.parametrize("word", ["<", "<a", "{", "{a", "${", "$(", "a"])
+def test_placeholders_in_a_long_text_are_found_in_one_pass(word: str) -> None:
+    text = word * (LONG // len(word))
+    assert not has_placeholder(text)
+    assert not is_secret_placeholder(text)
 
 
 def test_what_was_masked_is_masked() -> None:

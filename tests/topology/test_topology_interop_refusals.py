@@ -138,9 +138,11 @@ def test_an_address_with_a_password_is_not_echoed() -> None:
     assert "hunter2" not in report.to_json()
 
 
-def test_a_connector_that_is_not_enabled_is_a_paused_flow() -> None:
+def test_a_connector_that_is_not_enabled_is_no_flow() -> None:
     text = '{"connector.class": "MirrorSourceConnector", "topics": "a", "enabled": false}'
-    assert [flow.settings["state"] for flow in import_text(text, "f").flows] == ["paused"]
+    imported = import_text(text, "f")
+    assert imported.flows == ()
+    assert any("not enabled" in each.why for each in imported.not_carried)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +150,11 @@ def test_a_connector_that_is_not_enabled_is_a_paused_flow() -> None:
     [
         ("", {"a": "running"}),
         ("b->a.emit.heartbeats.enabled = false\n", {"a": "running"}),
-        ("b->a.topics = c\n", {"a": "running", "b": "paused"}),
+        ("b->a.topics = c\n", {"a": "running"}),
     ],
 )
 def test_a_pair_that_is_only_switched_off_is_no_flow(more: str, flows: dict[str, str]) -> None:
-    """A paused flow of all topics back would make both directions copy in transactions."""
+    """A paused flow back would make both directions copy in transactions, and anybody could resume it."""
     imported = import_text(PAIR + f"a->b.enabled = true\na->b.topics = orders\nb->a.enabled = false\n{more}", "f")
     assert {flow.source: flow.settings.get("state", "running") for flow in imported.flows} == flows
     listed = [str(each) for each in build_import_report(imported).not_carried]

@@ -62,6 +62,8 @@ def check(topology: Topology, name: str) -> None:
         read = out.flow(flow.id) if out is not None else None
         if any(what.startswith(("flow ", "naming ", "suffix ")) for what in said):
             continue
+        if read is None and name == "mm2" and any(what.startswith("state ") for what in said):
+            continue  # written as not enabled, which is no flow
         assert read is not None, exported.text
         compare(flow, read, said)
     assert {flow.id for flow in flows_of(out)} <= {flow.id for flow in topology.flows}
@@ -119,7 +121,7 @@ def test_an_example_comes_back(path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_which_flows_of_the_examples_cannot_be_said(name: str) -> None:
-    """Templates behind the name, and nothing else."""
+    """Templates behind the name, and paused flows, for which MirrorMaker's own file has no word."""
     lost = {}
     for path in EXAMPLES:
         topology = load_topology(path).topology
@@ -128,7 +130,13 @@ def test_which_flows_of_the_examples_cannot_be_said(name: str) -> None:
         kept = {flow.id for flow in flows_of(back(exported))}
         if missing := sorted({flow.id for flow in topology.flows} - kept):
             lost[path.stem] = missing
-    assert lost == {"aggregation": ["plant-a-to-lake", "plant-b-to-lake"]}
+    paused = {
+        "active_standby": ["cloud-to-onprem"],
+        "failover": ["south-to-north"],
+        "migration": ["cloud-to-onprem"],
+        "stretch": ["dublin-to-metro"],
+    }
+    assert lost == {"aggregation": ["plant-a-to-lake", "plant-b-to-lake"]} | (paused if name == "mm2" else {})
 
 
 def test_a_loop_that_only_the_guard_stops_is_not_written_as_running() -> None:
@@ -140,7 +148,7 @@ def test_a_loop_that_only_the_guard_stops_is_not_written_as_running() -> None:
     assert topology is not None
     exported = export_topology(topology, "mm2")
     assert exported.text.count(".enabled = false") == 6  # two flows; heartbeats and three syncs at top level
-    assert [flow.plan.state for flow in flows_of(back(exported))] == ["paused", "paused"]
+    assert import_text(exported.text, "exported").flows == ()
     assert sum("cannot stop the loop" in each.why for each in exported.not_carried) == 2
 
 

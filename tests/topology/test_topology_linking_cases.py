@@ -9,7 +9,7 @@ import pytest
 
 from topology.errors import UnreadableTopology
 from topology.interop.import_formats import import_path, import_text
-from topology.interop.import_report import build_import_report, render_import_findings
+from topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
 from topology.interop.topology_writer import render_topology_file
 from topology.loader import parse_topology
 
@@ -23,7 +23,7 @@ SECRETS = ("s3cr3t", "changeit")
 def test_case(path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES)
     report = build_import_report(import_path(Path(path.name)))
-    parts = [report.text, "--- not carried over", *map(str, report.not_carried), "", "--- wrong in the file"]
+    parts = [report.text, "--- not carried over", *render_not_carried(report.not_carried), "", "--- wrong in the file"]
     text = "\n".join([*parts, *render_import_findings(report.source), ""])
     expected = CASES / "expected" / f"{path.name}.txt"
     if request.config.getoption("--update", default=False):

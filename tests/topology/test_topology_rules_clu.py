@@ -109,7 +109,10 @@ CASES = [
         ["`c.x` of a looks like a copy from cluster `c`"],
     ),
     ("identity reads nothing out of names", "CLU106", flow("a", "b", "topics: {include: [c.orders]}"), []),
-    # CLU109
+    # CLU109; SYN016 speaks of an address that nobody filled in
+    ("nobody filled it in", "CLU109", clusters(a=at("a.example.invalid:9092")), []),
+    ("nobody filled it in", "SYN016", clusters(a=at("a.example.invalid:9092")), ["cannot exist"]),
+    ("one of two is filled in", "SYN016", clusters(a="bootstrap: [k:1, x.invalid:1]"), ["cannot exist"]),
     ("one broker", "CLU109", clusters(a=at("k:1", "facts: {brokers: 1}")), []),
     ("one broker in the scan", "CLU109", clusters(a=at("k:1", "facts: {brokers: 3}")) + SCAN + "{a: {brokers: 1}}", []),
     ("three brokers", "CLU109", clusters(a=at("k:1", "facts: {brokers: 3}")), ["info: cluster `a`"]),

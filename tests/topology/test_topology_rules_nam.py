@@ -9,6 +9,7 @@ from topology.lint import lint_topology
 from topology.loader import parse_topology
 from topology.rule_manual import build_example_inventory, complete_example
 from topology.rules.nam.nam306_unescaped_dot import find_unescaped_dots
+from topology.rules.nam.nam313_class_without_dots import find_classes_without_dots
 
 SCAN = "--- # topology scan\n"
 
@@ -275,6 +276,26 @@ def test_case(code: str, text: str, expected: list[str]) -> None:
 )
 def test_loose_dots(regex: str, dots: list[int]) -> None:
     assert find_unescaped_dots(regex) == dots
+
+
+@pytest.mark.parametrize(
+    ("regex", "classes"),
+    [
+        ("orders[a-z]*", ["[a-z]"]),
+        (r"orders\w+", [r"\w"]),
+        (r"^Example[\w]*", [r"[\w]"]),
+        ("[a-zA-Z0-9_]{2,}x[a-z]+", ["[a-zA-Z0-9_]", "[a-z]"]),
+        ("orders[a-z]", []),
+        ("orders[a-z]?", []),
+        ("orders[a-z.]*", []),
+        ("orders[a-z_-]*", []),
+        ("orders-[0-9]+", []),
+        ("[^.]*", []),
+        ("orders.*", []),
+    ],
+)
+def test_classes_without_dots(regex: str, classes: list[str]) -> None:
+    assert find_classes_without_dots(regex) == classes
 
 
 def test_the_help_of_an_unescaped_dot_is_the_regex_that_was_meant() -> None:

@@ -208,6 +208,48 @@ def test_plaintext_between_sites(one: str, two: str, aliases: list[str]) -> None
     assert [finding.ids[0] for finding in found(ends(one, two), "SEC603")] == aliases
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "aliases"),
+    [
+        ("k1.orders.svc:9092", "k1.payments.svc:9092", []),
+        ("k1.orders.svc.cluster.local:9092", "k1.orders.svc.clusterset.local:9092", []),
+        ("k1.orders:9092", "k1.payments:9092", []),
+        ("k1.lab:9092", "k2.lab:9092", []),
+        ("k1.a.example.internal:9092", "k1.a.example.org:9092", ["a", "b"]),
+    ],
+)
+def test_name_spaces_and_names_of_two_labels_are_no_sites(one: str, two: str, aliases: list[str]) -> None:
+    text = ends(f"bootstrap: ['{one}']", f"bootstrap: ['{two}']")
+    assert [finding.ids[0] for finding in found(text, "SEC603")] == aliases
+
+
+def test_a_region_that_both_say_decides_whatever_their_names_are() -> None:
+    same = ends("bootstrap: [k1.a.x.internal:9092], region: r1", "bootstrap: [k1.b.y.org:9092], region: r1")
+    assert found(same, "SEC603") == []
+    apart = ends("bootstrap: [k1.orders.svc:9092], region: r1", "bootstrap: [k1.pay.svc:9092], region: r2")
+    assert [finding.ids[0] for finding in found(apart, "SEC603")] == ["a", "b"]
+
+
+# --- SEC612
+
+
+@pytest.mark.parametrize(
+    ("ca", "certificate", "count"),
+    [
+        ("{file: /s.jks}", "{file: /s.jks}", 1),
+        ("{file: /t.jks}", "{file: /s.jks}", 0),
+        ("{env: STORE}", "{env: STORE}", 1),
+        ("{env: STORE}", "{file: STORE}", 0),
+    ],
+)
+def test_a_trust_store_that_is_the_key_store(ca: str, certificate: str, count: int) -> None:
+    stores = f"protocol: SSL, ca: {ca}, certificate: {certificate}"
+    if count == 0 or "jks" in ca:
+        stores += ", ca_password: {env: P}, certificate_password: {env: Q}"
+    text = ends(f"bootstrap: [k1.a.example.internal:9093], security: {{{stores}}}", "bootstrap: [k1.b:9092]")
+    assert len(found(text, "SEC612")) == count
+
+
 # --- SEC604 to SEC606
 
 

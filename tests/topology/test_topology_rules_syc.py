@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tests.topology.rule_cases import stretch
 from tests.topology.rule_cases.example import FLOW, ORDERS, clusters, found, topics
 from tests.topology.rule_cases.syc import BOTH, CASES, DIRECT, PAIR
 from topology.language.scalars import REGISTRY_URL_SHAPE
 
+_ALL = [*CASES, *stretch.CASES]
 
-@pytest.mark.parametrize(("code", "example", "said"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+
+@pytest.mark.parametrize(("code", "example", "said"), [case[1:] for case in _ALL], ids=[case[0] for case in _ALL])
 def test_what_a_rule_says(code: str, example: str, said: list[str]) -> None:
     messages = [finding.message for finding in found(example, code)]
     assert len(messages) == len(said), messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.import_notes import ForeignSetting, ImportNotes, has_placeholder
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*):([0-9]{1,5})")
 
@@ -19,12 +19,15 @@ def parse_bootstrap_servers(alias: str, said: ForeignSetting | None, notes: Impo
         match = _ADDRESS.fullmatch(plain)
         if match is not None and 0 < int(match[1]) < 65536:
             out.append(plain)
-        elif "${" in text or "$(" in text:
-            notes.add_not_carried(f"`{said.name}`", "the addresses are a reference; fill in `bootstrap`", said.span)
+        elif has_placeholder(text):
+            notes.add_not_carried(f"`{said.name}`", "no addresses yet, but what stands for them", said.span)
         elif text:
             # what stands before an @, or after a =, may be a password
             shown = f"`{text}`" if re.fullmatch(r"[A-Za-z0-9._:/-]{1,100}", text) else "an entry"
-            notes.add_problem("SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span)
+            more = "; take the second `=` away" if text.startswith("=") and out == [] else ""
+            notes.add_problem(
+                "SYN011", f"`{said.name}`: {shown} is no `host:port`", said.span, f"correct it here{more}"
+            )
             notes.add_not_carried(
                 f"`{said.name}`: {shown}", f"no address; correct `clusters.{alias}.bootstrap`", said.span
             )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from topology.interop.client_tokens import AWS_MSK_IAM, find_foreign_provider, import_provider
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.import_notes import ForeignSetting, ImportNotes, is_secret_placeholder
 from topology.model import Topology
 from topology.plan import PlanCluster
 from topology.secret_ref import SecretRef
@@ -81,7 +81,7 @@ def check_literal_secrets(settings: list[ForeignSetting], notes: ImportNotes) ->
         texts = [said.text]
         if said.name.endswith("jaas.config"):
             texts = [next(filter(None, groups), "") for groups in _IN_JAAS.findall(said.text)]
-        if all(_REFERENCE.search(text) for text in texts):
+        if all(_is_no_secret(text) for text in texts):
             continue  # also a JAAS text without a password
         notes.add_problem(
             "SEC601",
@@ -89,6 +89,11 @@ def check_literal_secrets(settings: list[ForeignSetting], notes: ImportNotes) ->
             said.key,
             "give it to the process as `${env:NAME}` or `${file:PATH:KEY}` (config.providers), and change the secret",
         )
+
+
+def _is_no_secret(text: str) -> bool:
+    """A reference, or nothing but what stands for the secret in a template (`<password>`, `{{ password }}`)."""
+    return _REFERENCE.search(text) is not None or is_secret_placeholder(text)
 
 
 def _sasl(alias: str, config: Mapping[str, ForeignSetting], notes: ImportNotes, protocol: str) -> dict[str, Any]:

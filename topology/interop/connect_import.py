@@ -15,8 +15,9 @@ from topology.interop.bootstrap_servers import parse_bootstrap_servers
 from topology.interop.client_security import build_client_security, check_literal_secrets
 from topology.interop.import_checks import (
     check_cluster_aliases,
+    check_imported_clusters,
     check_mirror_pairs,
-    check_shared_addresses,
+    check_replication_factor,
     find_reachable_clusters,
 )
 from topology.interop.import_formats import ForeignDocument, find_child_node
@@ -33,6 +34,7 @@ from topology.yaml_tree import YamlNode
 _CLASS = re.compile(r"(?:org\.apache\.kafka\.connect\.mirror\.)?Mirror(Source|Checkpoint|Heartbeat)Connector")
 _ANYWHERE = re.compile(r"Mirror(?:Source|Checkpoint|Heartbeat)Connector")
 _END = re.compile(r"(source|target)\.cluster\.(.+)")
+_CONSUMER = re.compile(r"(?:source\.)?consumer\.(?:auto\.offset\.reset|isolation\.level)")
 _CLIENT = re.compile(r"(?:(?:source|target)\.)?(?:consumer|producer|admin)\..+")
 
 
@@ -81,9 +83,12 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
     ends = {name: MirrorCluster(name, alias) for alias, name in aliases.items()}
     clusters = tuple(_cluster(end, connectors, notes) for end in ends.values())
     check_cluster_aliases({end: places[end.alias] for end in ends.values()}, notes)
-    check_shared_addresses(clusters, places, notes)
+    check_imported_clusters(clusters, places, notes)
     pairs = _pairs(connectors, ends, notes)
     check_mirror_pairs(pairs, notes)
+    targets = {each.alias: each for each in clusters}
+    for pair in pairs:
+        check_replication_factor(pair.config.get("replication.factor"), targets[pair.target.alias], notes)
     return ImportedTopology(
         format="connect",
         name=build_cluster_alias(PurePath(documents[0].file).stem),
@@ -134,7 +139,6 @@ def _within(node: YamlNode, notes: ImportNotes) -> Iterator[_MirrorConnector]:
             or find_scalar_setting(here, "target_state")
         )
         running = state is None or state.text.lower() not in ("paused", "stopped")
-        running = running and parse_java_boolean(settings.get("enabled"), True)
         assert named is not None, "found in it"
         yield _MirrorConnector(found[1], settings, named.key, running)
 
@@ -159,26 +163,8 @@ def _judge(connector: _MirrorConnector, notes: ImportNotes) -> None:
                     said.span,
                 )
                 continue
-        if key in mm2_settings.CARRIED_MM2_KEYS or re.fullmatch(
-            r"(?:source\.)?consumer\.(?:auto\.offset\.reset|isolation\.level)", key
-        ):
-            continue
-        why = mm2_settings.explain_not_carried(key)
-        if why is None and mm2_settings.is_connection_key(key):
-            why = "MirrorMaker connects with `source.cluster.…` and `target.cluster.…` only"
-        if why is None:
-            _report_unknown(key, said, notes)
-            why = "an unknown setting"
-        notes.add_not_carried(f"`{said.name}`", why, said.span)
-
-
-def _report_unknown(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
-    near = mm2_settings.suggest_mm2_key(key)
-    if near is not None:
-        notes.add_problem("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{near}`?")
-    else:
-        message = f"`{said.name}` is no known setting of MirrorMaker"
-        notes.add_problem("SYN003", message, said.key, severity="warning")
+        if not _CONSUMER.fullmatch(key):
+            mm2_settings.note_connector_setting(key, said, notes)
 
 
 def _cluster(end: MirrorCluster, connectors: list[_MirrorConnector], notes: ImportNotes) -> ImportedCluster:
@@ -219,6 +205,11 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
                 "CLU107", f"the connector copies cluster `{source}` to itself", where, "name the two clusters apart"
             )
             continue
+        if main is not None and not parse_java_boolean(main.config.get("enabled"), True):
+            said = main.config["enabled"]
+            why = "a connector that is not enabled copies nothing, so it is no flow"
+            notes.add_not_carried(f"source connector {source}->{target}", why, said.span)
+            continue
         if main is None:
             only = " and ".join(sorted(kind.lower() for kind in kinds))
             where = next(iter(kinds.values())).where
@@ -229,7 +220,18 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
         checkpoint = kinds.get("Checkpoint")
         config = merge_connector_settings(_plain(main), _plain(checkpoint) if checkpoint else None, notes)
         returns = source in ways.get(target, set())
-        pairs.append(MirrorPair(ends[source], ends[target], config, main.where, main.running, tuple(ends), returns))
+        pairs.append(
+            MirrorPair(
+                ends[source],
+                ends[target],
+                config,
+                main.where,
+                main.running,
+                tuple(ends),
+                returns,
+                has_checkpoints=checkpoint is not None,
+            )
+        )
     return pairs
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from topology.finding import FileSpan, Label
-from topology.interop.import_notes import ImportNotes, parse_java_boolean
+from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster
 from topology.interop.mm2_pair import MirrorCluster, MirrorPair
+from topology.rules.cluster_locations import is_own_machine_host, parse_address_host
 
 _RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
 
@@ -69,7 +71,42 @@ def check_cluster_aliases(ends: Mapping[MirrorCluster, FileSpan], notes: ImportN
             )
 
 
-def check_shared_addresses(
+def check_imported_clusters(
+    clusters: Sequence[ImportedCluster], places: Mapping[str, FileSpan], notes: ImportNotes
+) -> None:
+    """CLU102 for an address that two clusters share, SEC603 (info) for connections without encryption."""
+    _check_shared_addresses(clusters, places, notes)
+    for cluster in clusters:
+        hosts = [parse_address_host(each) for each in cluster.bootstrap]
+        if cluster.security.get("protocol", "PLAINTEXT") == "PLAINTEXT" and not all(map(is_own_machine_host, hosts)):
+            notes.add_problem(
+                "SEC603",
+                f"cluster {cluster.alias} speaks PLAINTEXT: whoever is on the way reads and changes every record",
+                places[cluster.alias],
+                "use SSL or SASL_SSL where the way leaves your own network",
+                ids=(cluster.alias,),
+                severity="info",
+            )
+
+
+def check_replication_factor(said: ForeignSetting | None, target: ImportedCluster, notes: ImportNotes) -> None:
+    """TPC403: more replicas than the brokers that the file lists for the target. One address may stand for many
+    brokers, so a single one says nothing."""
+    text = said.text.strip() if said is not None else ""
+    brokers = len(target.bootstrap)
+    if said is not None and re.fullmatch(r"[0-9]{1,3}", text) and 1 < brokers < int(text):
+        notes.add_problem(
+            "TPC403",
+            f"`{said.name}` is {text}, and the file lists {brokers} brokers of {target.alias}: if there are no others, "
+            "no topic can be created",
+            said.span,
+            "lower it, or list the other brokers",
+            ids=(target.alias,),
+            severity="info",
+        )
+
+
+def _check_shared_addresses(
     clusters: Iterable[ImportedCluster], places: Mapping[str, FileSpan], notes: ImportNotes
 ) -> None:
     """CLU102: one address under two aliases defeats MirrorMaker's loop check, which trusts aliases (KAFKA-9914)."""

@@ -95,6 +95,11 @@ IMPORT_FORMATS: tuple[_ImportFormat, ...] = (
         "replicator", "Confluent Replicator's connectors (JSON, properties)", "topology.interop.replicator_import"
     ),
     _ImportFormat(
+        "mm1",
+        "MirrorMaker 1 and uReplicator (properties of consumer, producer, clusters; a topic mapping)",
+        "topology.interop.legacy_mirror_import",
+    ),
+    _ImportFormat(
         "cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking_import"
     ),
 )

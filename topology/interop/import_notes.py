@@ -12,14 +12,22 @@ from topology.interop.imported_topology import NotCarried
 
 @dataclass(frozen=True, slots=True)
 class ForeignSetting:
-    """`name` is the key as the file has it, `text` its value (never put a secret's text in a message)."""
+    """`name` is the key as the file has it, `text` its value (never put a secret's text in a message). padded: blanks
+    follow the value in the file, which Java keeps; `text` is without them."""
 
     name: str
     text: str
     span: FileSpan
     key: FileSpan
+    padded: bool = False
 
 
+# what templates and instructions put where a value belongs: `<host>`, `{HOST}`, `{{ host }}`, `${host}`, `$(HOST)`
+_PLACEHOLDER = re.compile(r"<[^<>]++>|(?<!\{)\{++[^{}]*+\}|\$\([^()]*+\)")
+# in place of a secret only those that no password looks like
+_SECRET_PLACEHOLDER = re.compile(r"<[^<>]+>|\$\{[^{}]*\}|\{\{[^{}]*\}\}|\$\([^()]*\)")
+# why a setting is left out that no list here knows; a finding (SYN003) says so, too
+UNKNOWN_SETTING = "an unknown setting"
 # Anchored at the start of a word, possessive quantifiers: linear time, also for a text that repeats `token`.
 _SECRET = re.compile(r"(?i)(?<![^\s=])((?=[^\s=]*?(?:password|secret|token))[^\s=]++\s*+=\s*+)[^\s`]+")
 
@@ -75,8 +83,24 @@ def _masked(text: str) -> str:
 
 
 def parse_java_boolean(said: ForeignSetting | None, default: bool) -> bool:
-    """As Java's Boolean.parseBoolean: only `true`, in any case, is true."""
+    """As Kafka reads a setting of type BOOLEAN, blanks behind it included: only `true`, in any case, is true. Source:
+    apache/kafka ConfigDef.parseType, which trims."""
     return default if said is None else said.text.strip().lower() == "true"
+
+
+def is_exactly_true(said: ForeignSetting | None, default: bool) -> bool:
+    """As Java's Boolean.parseBoolean, which trims nothing: `true` with a blank behind it is false."""
+    return default if said is None else said.text.lower() == "true" and not said.padded
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether a part of the text stands for something that is filled in later, by a person or a program."""
+    return _PLACEHOLDER.search(text) is not None
+
+
+def is_secret_placeholder(text: str) -> bool:
+    """Whether all of the text stands for a secret that is filled in later."""
+    return _SECRET_PLACEHOLDER.fullmatch(text.strip()) is not None
 
 
 def is_setting_name(text: str) -> bool:

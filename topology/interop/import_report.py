@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from topology.finding import LintFinding
+from topology.interop.import_notes import UNKNOWN_SETTING
 from topology.interop.imported_topology import ImportedTopology, NotCarried
-from topology.interop.topology_writer import find_missing_addresses, render_topology_file
+from topology.interop.remark_lines import Remark, render_remark_lines
+from topology.interop.topology_writer import render_topology_file
 from topology.lint import lint_topology
 from topology.loader import parse_topology
+from topology.reports.text import count_remarks
 from topology.rule import build_finding
 from topology.rules import RULES
 from topology.text_escaping import escape_controls
@@ -54,7 +57,7 @@ def build_import_report(imported: ImportedTopology, file: str = "topology.yaml")
     findings = (build_finding(_RULES[problem.code], problem) for problem in imported.problems)
     return ImportReport(
         text=text,
-        not_carried=tuple(map(_escape_entry, (*find_missing_addresses(imported), *imported.not_carried))),
+        not_carried=tuple(map(_escape_entry, imported.not_carried)),
         source=tuple(sorted(findings, key=lambda each: each.order)),
         result=lint_topology(parse_topology(text, file)).findings,
     )
@@ -64,9 +67,32 @@ def _escape_entry(entry: NotCarried) -> NotCarried:
     return NotCarried(escape_controls(entry.what), escape_controls(entry.why), entry.span)
 
 
+def render_not_carried(entries: Iterable[NotCarried]) -> list[str]:
+    """One line for each kind of entry: place, what, why, and where the same holds.
+
+    What is left out because nobody knows it has a finding (SYN003), which says so."""
+    return render_remark_lines(
+        Remark(each.span, "", f"{each.what}: {each.why}", column=False)
+        for each in entries
+        if each.why != UNKNOWN_SETTING
+    )
+
+
 def render_import_findings(findings: Iterable[LintFinding]) -> list[str]:
-    """One line a finding: place, severity, code, message, help."""
-    return [
-        f"{each.span}: {each.severity}[{each.rule}] {each.message}" + (f" (help: {each.help})" if each.help else "")
-        for each in findings
-    ]
+    """One line for each kind of finding: place, severity, code, message, help, and where the same holds."""
+    return render_remark_lines(
+        Remark(each.span, f"{each.severity}[{each.rule}] ", each.message, each.help, each.ids) for each in findings
+    )
+
+
+def render_lint_findings(report: ImportReport, file: str) -> list[str]:
+    """What the linter says about the topology, as `render_import_findings`; its remarks (info) in one line.
+
+    What the findings about the foreign file say of the same clusters and flows is not said again."""
+    known = {(each.rule, each.ids) for each in report.source if each.ids}
+    fresh = [each for each in report.result if (each.rule, each.ids) not in known]
+    remarks = [each for each in fresh if each.severity == "info"]
+    lines = render_import_findings(each for each in fresh if each.severity != "info")
+    if remarks:
+        lines.append(f"{count_remarks(remarks)} (`topology lint --profile strict {file}` says more)")
+    return lines

@@ -31,7 +31,8 @@ class NotCarried:
 
 @dataclass(frozen=True, slots=True)
 class ImportedCluster:
-    """`alias` is legal in the topology language. No bootstrap: `render_topology_file` writes a placeholder and says so.
+    """`alias` is legal in the topology language. No bootstrap: `render_topology_file` writes a placeholder, which lint
+    refuses (SYN016).
 
     security is the section of the language, `{"protocol": …, "credentials": {"env": …}}`; references only.
     """

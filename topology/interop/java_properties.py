@@ -119,7 +119,7 @@ def _property(line: _Line, file: str, notes: ImportNotes) -> ForeignSetting | No
             _span(file, line, begin + raw.index("#", len(kept)), len(line.text)),
             "put the comment on a line of its own; it was left out here",
         )
-    return ForeignSetting(name, value, span, key_span)
+    return ForeignSetting(name, value, span, key_span, padded=kept == raw and kept != kept.rstrip())
 
 
 def has_dropped_backslash(said: ForeignSetting, text: str, source: Sequence[str]) -> bool:

@@ -56,9 +56,9 @@ def parse_link_filters(said: ForeignSetting, kind: str, notes: ImportNotes) -> L
 
 
 def has_filter_for_all_acls(said: ForeignSetting | None, notes: ImportNotes) -> bool:
-    """Whether the filters let every ACL through. Without filters all of them travel."""
+    """Whether the filters let every ACL through. Without filters none does."""
     if said is None or not said.text.strip():
-        return True
+        return False
     for entry in _entries(said, "aclFilters", notes) or []:
         resource, access = entry.get("resourceFilter", {}), entry.get("accessFilter", {})
         if not isinstance(resource, dict) or not isinstance(access, dict):

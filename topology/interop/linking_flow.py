@@ -262,7 +262,13 @@ def _acls(link: ClusterLink, notes: ImportNotes) -> dict[str, Any]:
         )
     if has_filter_for_all_acls(said, notes):
         return {"mode": "continuous", "include_write": "always"}
-    assert said is not None, "without filters all ACLs travel"
+    if said is None or not said.text.strip():
+        place = link.config["acl.sync.enable"]
+        message = f"`{place.name}` is on, and no filter says for which ACLs: none is copied"
+        notes.add_problem(
+            "SYN010", message, place.key, "add `acl.filters`, or write `sync.acls` for those that you mean"
+        )
+        return {"mode": "never"}
     notes.add_not_carried(
         f"`{said.name}`", "filters on single ACLs cannot be said; say them in `sync.acls.include`", said.span
     )

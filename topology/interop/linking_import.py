@@ -23,7 +23,7 @@ from topology.finding import FileSpan
 from topology.interop import linking_settings, mm2_settings
 from topology.interop.bootstrap_servers import parse_bootstrap_servers
 from topology.interop.client_security import build_client_security, check_literal_secrets
-from topology.interop.import_checks import check_shared_addresses
+from topology.interop.import_checks import check_imported_clusters
 from topology.interop.import_formats import ForeignDocument, find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
@@ -107,7 +107,7 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
     _name_ends(halves, notes)
     links = _links(halves, notes)
     clusters = _clusters(halves, notes)
-    check_shared_addresses(
+    check_imported_clusters(
         clusters, {alias: half.where for half in halves for alias in (half.source, half.target)}, notes
     )
     first = properties[0]

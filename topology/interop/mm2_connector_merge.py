@@ -8,14 +8,18 @@ from collections.abc import Mapping
 
 from topology.finding import Label
 from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.mm2_pair import is_identity_policy
 
 # MirrorCheckpointConfig; all else that is carried over belongs to the source connector
 _CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups)(?:\..+)?")
 # must be equal in both, which nothing verifies: key -> (its default, what goes wrong)
 _NAMES = "offsets are translated for topics that have other names"
+_SEPARATOR = "replication.policy.separator"
+# MirrorMaker's own topics are called with it, also under a policy that keeps names (KIP-690)
+_INTERNAL = "the checkpoint connector waits for offset syncs in a topic that nobody writes; topics keep their names"
 _SHARED = {
     "replication.policy.class": ("org.apache.kafka.connect.mirror.DefaultReplicationPolicy", _NAMES),
-    "replication.policy.separator": (".", _NAMES),
+    _SEPARATOR: (".", _NAMES),
     "offset-syncs.topic.location": (
         "source",
         "the checkpoint connector waits for offset syncs where nobody writes them",
@@ -35,6 +39,8 @@ def merge_connector_settings(
         if (one.text.strip() if one else default) != (other.text.strip() if other else default):
             place, more = (one or other), (other if one else None)
             assert place is not None, "one of them says it"
+            if key == _SEPARATOR and all(is_identity_policy(each) for each in (source, checkpoint)):
+                harm = _INTERNAL
             notes.add_problem(
                 "NAM310",
                 f"`{key}` differs between the source and the checkpoint connector: {harm}",

@@ -28,6 +28,10 @@ def write(topology: Topology) -> ExportedTopology:
     notes = ImportNotes()
     names = choose_mirror_aliases(topology)
     flows = build_export_flows(topology, names, notes)
+    for each in flows:
+        if each.flow.plan.state != "running":
+            why = "this file has no word for a pause: it is written as not enabled, and an import makes no flow of it"
+            notes.add_not_carried(f"state of flow {each.flow.id}", why, each.flow.declared)
     note_unexported_sections(topology, notes)
     clusters = [(names[alias], topology.clusters[alias]) for alias in sorted(topology.clusters)]
     connections = {name: _connection(name, cluster, topology, notes) for name, cluster in clusters}

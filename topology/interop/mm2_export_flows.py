@@ -40,6 +40,7 @@ _WHY = {
     "delivery.end": "MirrorMaker copies until somebody stops it",
     "merge": "MirrorMaker does not know that two flows share a topic",
     "offsets": "MirrorMaker translates offsets by samples",
+    "workers.near": "say `consumer.client.rack` of the source for a rack",
     "workers.quota": "set quotas for MirrorMaker's clients at the brokers",
     "slo": "MirrorMaker promises nothing; put it into your alerts",
     "sync.quotas": "MirrorMaker copies no quotas",

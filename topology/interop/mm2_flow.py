@@ -11,11 +11,14 @@ from typing import Any
 
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedFlow
-from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY, MirrorPair
+from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, MirrorPair
 from topology.interop.mm2_selection import MirrorSelection, build_group_selectors, build_mirror_selection
 from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
 
 _LEGACY_POLICY = "LegacyReplicationPolicy"
+# Kafka's own policy, and that of strimzi/mirror-maker-2-extensions for the releases before it
+_KNOWN_PACKAGES = ("org.apache.kafka.connect.mirror.", "io.strimzi.kafka.connect.mirror.", "IdentityReplicationPolicy")
+_DAY_S = 24 * 60 * 60
 _KEY = re.compile(r"[a-z][a-z0-9.]*")
 
 
@@ -38,15 +41,20 @@ def build_mirror_flow(pair: MirrorPair, notes: ImportNotes) -> ImportedFlow:
 
 
 def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
+    """`template` without its text where a class names the topics: lint refuses it (NAM305) until somebody writes it."""
     said = pair.config.get("replication.policy.class")
-    if pair.policy == IDENTITY_REPLICATION_POLICY:
+    if pair.identity:
+        if said is not None and not said.text.strip().startswith(_KNOWN_PACKAGES):
+            why = "a class that cannot be read; taken at its name: topics keep theirs"
+            notes.add_not_carried(f"`{said.name}` = {said.text.strip()}", why, said.span)
         return {"naming": {"policy": "identity"}}
     if said is not None and pair.policy not in (DEFAULT_REPLICATION_POLICY, _LEGACY_POLICY):
         notes.add_not_carried(
             f"`{said.name}` = {pair.policy}",
-            "a class that names topics cannot be read; the flow has the names of the default policy, look at `naming`",
+            "a class that names topics cannot be read: fill in `naming`; the flow is paused until then",
             said.span,
         )
+        return {"naming": {"policy": "template"}, "state": "paused"}
     separator = pair.separator
     place = pair.config.get("replication.policy.separator")
     if place is not None and re.fullmatch(r"[a-zA-Z0-9._-]{0,20}", separator) is None:
@@ -54,22 +62,22 @@ def _naming(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
             "NAM302", f"`{place.name}`: a topic's name cannot hold this separator", place.span, "use `.`, `-` or `_`"
         )
         separator = "."
-    if separator and separator in pair.source.name:
+    if separator and separator in pair.alias:
         notes.add_problem(
             "NAM309",
-            f"the alias `{pair.source.name}` holds the separator `{separator}`: MirrorMaker takes "
-            f"`{pair.source.name.partition(separator)[0]}` for the origin of `{pair.source.name}{separator}…`",
+            f"the alias `{pair.alias}` holds the separator `{separator}`: MirrorMaker takes "
+            f"`{pair.alias.partition(separator)[0]}` for the origin of `{pair.alias}{separator}…`",
             pair.where,
             "choose another separator, or an alias without it",
             ids=(pair.source.alias,),
         )
-    before = pair.source.name + separator
-    if pair.source.name == pair.source.alias and re.fullmatch(r"[._-]{1,3}", separator):
+    before = pair.alias + separator
+    if pair.alias == pair.source.alias and re.fullmatch(r"[._-]{1,3}", separator):
         return {"naming": {"policy": "prefix"} | ({} if separator == "." else {"separator": separator})}
     if re.fullmatch(r"[a-zA-Z0-9._-]+", before) is None:
         notes.add_problem(
             "NAM302",
-            f"the alias `{pair.source.name}` cannot be part of a topic's name",
+            f"the alias `{pair.alias}` cannot be part of a topic's name",
             pair.where,
             "choose an alias of letters, digits, `-` and `_`",
         )
@@ -174,7 +182,7 @@ def _sync(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
 def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     enabled = pair.config.get("sync.group.offsets.enabled")
     if not parse_java_boolean(enabled, False):
-        if pair.running:
+        if pair.running and pair.has_checkpoints:
             notes.add_problem(
                 "SYC508",
                 f"{pair.source.name}->{pair.target.name}: consumer groups are not written at the target "
@@ -215,6 +223,16 @@ def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     seconds = _number(refresh, notes)
     if refresh is not None and seconds is not None and seconds > 0:
         out["discovery"] = render_seconds(seconds)
+        if seconds >= _DAY_S:
+            notes.add_problem(
+                "SYC516",
+                f"`{refresh.name}` is {seconds // _DAY_S} days or more: new topics and partitions wait for so long (it "
+                "is in seconds)",
+                refresh.span,
+                f"for {seconds} ms write {seconds // 1000}" if seconds % 1000 == 0 else "write seconds",
+                ids=(pair.id,),
+                severity="warning",
+            )
     return {"workers": out} if out else {}
 
 

@@ -20,12 +20,13 @@ from topology.interop.bootstrap_servers import parse_bootstrap_servers
 from topology.interop.client_security import build_client_security, check_literal_secrets
 from topology.interop.import_checks import (
     check_cluster_aliases,
+    check_imported_clusters,
     check_mirror_pairs,
-    check_shared_addresses,
+    check_replication_factor,
     find_reachable_clusters,
 )
 from topology.interop.import_formats import ForeignDocument
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from topology.interop.import_notes import ForeignSetting, ImportNotes, is_exactly_true, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
 from topology.interop.java_properties import parse_properties
 from topology.interop.mm2_flow import build_mirror_flow
@@ -35,7 +36,6 @@ from topology.interop.topology_writer import build_cluster_alias
 
 _PAIR = re.compile(r"^[ \t]*[^\s#!=:>][^\s=:>]*->[^\s=:>]+\.[a-z]", re.MULTILINE)
 _CLUSTERS = re.compile(r"^[ \t]*clusters[ \t]*[=:][ \t]*\S", re.MULTILINE)
-_SELECTING = frozenset(("topics", "topics.whitelist"))
 _BOOTSTRAP = re.compile(r"^[ \t]*[^\s#!=:]+\.bootstrap\.servers[ \t]*[=: ]", re.MULTILINE)
 
 
@@ -64,9 +64,12 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
     clusters = tuple(_cluster(ends[name], layers, notes) for name in names)
     places = {end.alias: _place(end, layers, declared) for end in ends.values()}
     check_cluster_aliases({end: places[end.alias] for end in ends.values()}, notes)
-    check_shared_addresses(clusters, places, notes)
+    check_imported_clusters(clusters, places, notes)
     pairs = _pairs(ends, layers, declared, tuple(document.text.splitlines()), notes)
     check_mirror_pairs(pairs, notes)
+    targets = {each.alias: each for each in clusters}
+    for pair in pairs:
+        check_replication_factor(pair.config.get("replication.factor"), targets[pair.target.alias], notes)
     flows = tuple(build_mirror_flow(pair, notes) for pair in pairs)
     return ImportedTopology(
         format="mm2",
@@ -116,36 +119,32 @@ def _pairs(
     lines: tuple[str, ...],
     notes: ImportNotes,
 ) -> list[MirrorPair]:
-    """Every pair that has settings of its own, or runs; those that are only switched off or only beat are listed."""
+    """Every pair that copies. One that does not is no flow: a paused flow of topics that nobody meant would count as
+    a way back, and anybody could resume it (decision 0115)."""
     found: list[MirrorPair] = []
-    beating: list[str] = []
     off: list[str] = []
     for source in ends.values():
         for target in ends.values():
-            own = layers.pairs.get((source.name, target.name), {})
             if source is target:
                 continue
+            own = layers.pairs.get((source.name, target.name), {})
             enabled = own.get("enabled") or layers.top.get("enabled")
-            running = parse_java_boolean(enabled, False)
-            beats = parse_java_boolean(
-                own.get("emit.heartbeats.enabled") or layers.top.get("emit.heartbeats.enabled"), True
-            )
-            if _is_only_switched_off(own, layers.top):
-                off.append(f"{source.name}->{target.name}")
-                continue
-            if not running and beats:
-                beating.append(f"{source.name}->{target.name}")
-            if not running and (source.name, target.name) not in layers.pairs:
-                continue
             where = enabled.key if enabled is not None else min((each.key for each in own.values()), default=declared)
-            _check_enabled(source, target, enabled, where, notes)
-            config = _effective(source, target, layers)
-            found.append(MirrorPair(source, target, config, where, running, tuple(ends), False, lines))
-    if beating:
-        why = "only heartbeats go there, unless `emit.heartbeats.enabled = false`; there are no heartbeats here"
-        notes.add_not_carried(f"pairs that are not enabled: {', '.join(sorted(beating))}", why, declared)
+            if _is_copying(own, layers.top, notes):
+                config = _effective(source, target, layers)
+                found.append(MirrorPair(source, target, config, where, True, tuple(ends), False, lines))
+            elif "enabled" in own and not parse_java_boolean(own["enabled"], False):
+                off.append(f"{source.name}->{target.name}")
+            elif any(not key.startswith("emit.") for key in own):
+                notes.add_problem(
+                    "GRF216",
+                    f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
+                    where,
+                    f"write `{source.name}->{target.name}.enabled = true`, and import again; no flow is imported",
+                    severity="warning",
+                )
     if off:
-        why = "`enabled = false` is all that is said of them; for a way back see `failback` and `rollback.reverse`"
+        why = "they copy nothing, so they are no flows; for a way back see `failback` and `rollback.reverse`"
         notes.add_not_carried(f"pairs that are switched off: {', '.join(sorted(off))}", why, declared)
     if not found:
         notes.add_problem(
@@ -159,29 +158,27 @@ def _pairs(
     return [replace(pair, returns=pair.source.name in ways.get(pair.target.name, set())) for pair in found]
 
 
-def _check_enabled(
-    source: MirrorCluster, target: MirrorCluster, enabled: ForeignSetting | None, where: FileSpan, notes: ImportNotes
-) -> None:
+def _is_copying(own: Mapping[str, ForeignSetting], top: Mapping[str, ForeignSetting], notes: ImportNotes) -> bool:
+    """Whether MirrorMaker starts the pair, and its source connector then copies. It reads `a->b.enabled` twice: with
+    blanks when it starts pairs, without them in the connector. Source: MirrorMakerConfig.clusterPairs, ConfigDef."""
+    enabled = own.get("enabled") or top.get("enabled")
     if enabled is None:
-        notes.add_problem(
-            "GRF216",
-            f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",
-            where,
-            f"write `{source.name}->{target.name}.enabled = true`; the imported flow is paused",
-            ids=(f"{source.alias}-to-{target.alias}",),
-            severity="warning",
-        )
-    elif enabled.text.strip().lower() not in ("true", "false"):
-        notes.add_problem("SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span)
-
-
-def _is_only_switched_off(own: Mapping[str, ForeignSetting], top: Mapping[str, ForeignSetting]) -> bool:
-    """Whether the file says of a pair that it does not run, and nowhere which topics it would copy. A paused flow of
-    all topics would bind the other direction: two ways of the same topics are copied in transactions."""
-    said = own.get("enabled")
-    if said is None or said.text.strip().lower() != "false" or top.keys() & _SELECTING:
         return False
-    return all(key == "enabled" or key.startswith("emit.heartbeats.") for key in own)
+    if enabled.text.strip().lower() not in ("true", "false"):
+        notes.add_problem("SYN011", f"`{enabled.name}`: expected true or false; it counts as false", enabled.span)
+    if not parse_java_boolean(enabled, False):
+        return False
+    beats = own.get("emit.heartbeats.enabled") or top.get("emit.heartbeats.enabled")
+    if is_exactly_true(own.get("enabled"), False) or is_exactly_true(beats, True):
+        return True
+    what = "a blank follows `true`, which MirrorMaker reads as false" if enabled.padded else "it starts no pair"
+    notes.add_problem(
+        "SYN011",
+        f"`{enabled.name}`: {what} where heartbeats are off: nothing is copied",
+        enabled.span,
+        "take the blank away, and import again" if enabled.padded else "write `A->B.enabled = true` for the pair",
+    )
+    return False
 
 
 def _effective(source: MirrorCluster, target: MirrorCluster, layers: SettingLayers) -> dict[str, ForeignSetting]:

@@ -49,6 +49,9 @@ def split_into_layers(said: list[ForeignSetting], names: tuple[str, ...], notes:
     for each in said:
         if each.name == "clusters":
             continue
+        if each.name in mm2_settings.ALIAS_KEYS:  # before clusters that are called `source` and `target`
+            layers.top[each.name] = each
+            continue
         if each.text.startswith("->") or each.name.endswith("->"):
             notes.add_problem(
                 "SYN003",
@@ -119,11 +122,11 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
             )
             return
     if not key.startswith(_CLIENTS) and not mm2_settings.is_known_mm2_key(key):
-        _unknown(said, key, notes)
+        mm2_settings.report_unknown_setting(key, said, notes)
         return
     if key in ("consumer.auto.offset.reset", "consumer.isolation.level", "exactly.once.source.support"):
         return
-    why = mm2_settings.explain_not_carried(key)
+    why = mm2_settings.explain_setting(key, said)
     if why is not None:
         notes.add_not_carried(f"`{said.name}`", why, said.span)
 
@@ -131,6 +134,9 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
 def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, notes: ImportNotes) -> None:
     key = mm2_settings.resolve_renamed_key(said.name, said, notes)
     read_here = key in _CONNECTOR or key.startswith(_WORKER)
+    if key.startswith("consumer.override."):
+        mm2_settings.report_consumer_override(said, key, "CLUSTER", notes)
+        return
     if (not read_here and key.startswith((*_CLIENTS, "source.", "target."))) or key == "exactly.once.source.support":
         clue = "CLUSTER." + re.sub(r"^(?:source|target)\.(?:cluster\.)?", "", said.name)
         notes.add_problem(
@@ -144,7 +150,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
     if mm2_settings.is_known_mm2_key(key):
         if key in mm2_settings.CARRIED_MM2_KEYS or mm2_settings.is_connection_key(key):
             layers.top[key] = said if said.name == key else layers.top.get(key, said)
-        why = mm2_settings.explain_not_carried(key)
+        why = mm2_settings.explain_setting(key, said)
         if why is not None:
             layers.top[key] = said
             notes.add_not_carried(f"`{said.name}`", why, said.span)
@@ -162,7 +168,7 @@ def _into_top(said: ForeignSetting, names: list[str], layers: SettingLayers, not
                 (f"did you mean `{near}`? " if near else "") + f"declared: {', '.join(sorted(names))}",
             )
             return
-    _unknown(said, key, notes)
+    mm2_settings.report_unknown_setting(key, said, notes)
 
 
 def _check_pair_setting(said: ForeignSetting, key: str, notes: ImportNotes) -> bool:
@@ -173,23 +179,17 @@ def _check_pair_setting(said: ForeignSetting, key: str, notes: ImportNotes) -> b
         and not mm2_settings.is_known_mm2_key(inner)
         and not inner.startswith(_CLIENTS)
     ):
-        _unknown(said, key, notes)
+        mm2_settings.report_unknown_setting(key, said, notes)
         return False
     if inner in ("consumer.auto.offset.reset", "consumer.isolation.level"):
         return True
-    why = mm2_settings.explain_not_carried(key)
-    if why is None and key not in mm2_settings.CARRIED_MM2_KEYS:
+    if inner.startswith("consumer.override."):
+        mm2_settings.report_consumer_override(said, inner, "source", notes)
+        return True
+    why = mm2_settings.explain_setting(key, said)
+    carried = key in mm2_settings.CARRIED_MM2_KEYS or mm2_settings.is_as_always(key, said)
+    if why is None and not carried:
         why = "how to connect is said once for a cluster, not for each of its flows"
     if why is not None:
         notes.add_not_carried(f"`{said.name}`", why, said.span)
     return True
-
-
-def _unknown(said: ForeignSetting, key: str, notes: ImportNotes) -> None:
-    near = mm2_settings.suggest_mm2_key(key)
-    if near is not None:
-        shown = said.name[: len(said.name) - len(key)] + near
-        notes.add_problem("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{shown}`?")
-    else:
-        notes.add_problem("SYN003", f"`{said.name}` is no known setting of MirrorMaker", said.key, severity="warning")
-    notes.add_not_carried(f"`{said.name}`", "an unknown setting", said.span)

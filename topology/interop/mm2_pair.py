@@ -12,6 +12,12 @@ DEFAULT_REPLICATION_POLICY = "DefaultReplicationPolicy"
 IDENTITY_REPLICATION_POLICY = "IdentityReplicationPolicy"
 
 
+def is_identity_policy(config: Mapping[str, ForeignSetting]) -> bool:
+    """Whether the settings name the policy that keeps names, in whichever package it is."""
+    said = config.get("replication.policy.class")
+    return said is not None and said.text.strip().rpartition(".")[2] == IDENTITY_REPLICATION_POLICY
+
+
 @dataclass(frozen=True, slots=True)
 class MirrorCluster:
     """A cluster by its foreign name and its alias in the topology."""
@@ -24,7 +30,7 @@ class MirrorCluster:
 class MirrorPair:
     """`config` has the effective connector settings by plain key, those of the source's consumer as `consumer.…`.
     `where` is the line that makes the flow. others: all foreign names of clusters; returns: whether records that this
-    flow brought to its target can come back to its source."""
+    flow brought to its target can come back to its source; has_checkpoints: whether a checkpoint connector runs."""
 
     source: MirrorCluster
     target: MirrorCluster
@@ -34,6 +40,7 @@ class MirrorPair:
     others: tuple[str, ...] = ()
     returns: bool = False
     lines: tuple[str, ...] = ()
+    has_checkpoints: bool = True
 
     @property
     def id(self) -> str:
@@ -53,6 +60,15 @@ class MirrorPair:
         return said.text if said is not None else "."
 
     @property
+    def alias(self) -> str:
+        """What the default policy puts before a topic's name: `source.cluster.alias`, or the cluster's name."""
+        said = self.config.get("source.cluster.alias")
+        return said.text.strip() if said is not None else self.source.name
+
+    @property
     def identity(self) -> bool:
-        """True if target topics keep the names of their sources."""
-        return self.policy == IDENTITY_REPLICATION_POLICY
+        """True if target topics keep the names of their sources: by the policy, or because neither an alias nor a
+        separator stands before them (how it was done before Kafka 3.0 had the policy)."""
+        return self.policy == IDENTITY_REPLICATION_POLICY or (
+            self.policy == DEFAULT_REPLICATION_POLICY and not self.alias and not self.separator
+        )

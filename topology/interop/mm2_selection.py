@@ -135,14 +135,10 @@ def _read(
     traps = 0
     for each in entries:
         if each.selector is None or (each.excluded is not None and len(entries) > 1):
-            notes.add_not_carried(
-                f"`{said.name}`: {each.text}", each.why or "a look-ahead among other entries", said.span
-            )
-            if "never closed" in each.why or "without its" in each.why or "repeats nothing" in each.why:
-                help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
-                notes.add_problem("SYN011", f"`{said.name}`: `{each.text}` is no regex: {each.why}", said.span, help_)
+            _note_unread(said, each, notes)
             continue
         found.append(each.selector)
+        _check_matchable(said, each, what, notes)
         if each.excluded is not None:
             ahead.append(each.excluded)
         if not each.trap:
@@ -173,6 +169,27 @@ def _read(
         more = f"`{said.name}`: {traps - _MAX_TRAPS} more entries with dots that match any character"
         notes.add_problem("NAM306", more, said.span, "escape them, too")
     return found, ahead
+
+
+def _note_unread(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, notes: ImportNotes) -> None:
+    notes.add_not_carried(f"`{said.name}`: {entry.text}", entry.why or "a look-ahead among other entries", said.span)
+    if "never closed" in entry.why or "without its" in entry.why or "repeats nothing" in entry.why:
+        help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
+        notes.add_problem("SYN011", f"`{said.name}`: `{entry.text}` is no regex: {entry.why}", said.span, help_)
+
+
+def _check_matchable(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, what: str, notes: ImportNotes) -> None:
+    """NAM302 for an entry that no topic matches, and for a group in quotes: Java's properties know no quotes."""
+    quoted = entry.text[:1] in ("'", '"')
+    why = ""
+    if what == "topic" and entry.selector is not None and entry.selector.automaton().is_empty():
+        why = "matches no topic: a name has letters, digits, `.`, `_` and `-` only"
+    elif what == "group" and quoted:
+        why = "matches groups with these quotes in their names"
+    if why:
+        help_ = "take the quotes away" if quoted else "correct it, or take it out"
+        message = f"`{said.name}`: `{entry.text}` {why}"
+        notes.add_problem("NAM302", message, said.span, help_, severity="warning")
 
 
 def _catches_everything(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from topology.interop.import_notes import UNKNOWN_SETTING, ForeignSetting, ImportNotes
 from topology.spelling import suggest_word
 
 # what `mirror` and `security` read
@@ -24,6 +24,7 @@ exactly.once.support consumer.auto.offset.reset consumer.isolation.level name co
 """
 CARRIED_MM2_KEYS = frozenset(_CARRIED.split())
 # what older versions, and people, call a setting; the `whitelist` names never were MirrorMaker 2's
+ALIAS_KEYS = ("source.cluster.alias", "target.cluster.alias")
 RENAMED_MM2_KEYS = {
     "topics.whitelist": "topics",
     "topics.blacklist": "topics.exclude",
@@ -38,6 +39,8 @@ _LEDGER = "Watershed keeps its positions and its exact offset map in a ledger on
 _CONNECT = "a setting of the Connect worker; Watershed has none"
 _CLIENT = "tuning of a Kafka client; Watershed tunes its own"
 _FOLLOWED = "topics, partitions and groups are always followed; `workers.discovery` says how often"
+# settings that say what a flow does anyway: nothing is lost, so there is nothing to say (Kafka's defaults)
+_AS_ALWAYS = frozenset({("refresh.topics.enabled", "true"), ("refresh.groups.enabled", "true")})
 # the first pattern that fits says why
 _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
@@ -85,7 +88,10 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (
             r"request\.timeout\.ms|retry\.backoff.*|reconnect\.backoff.*|connections\.max\.idle\.ms|metadata\..*|retries"
             r"|default\.api\.timeout\.ms|socket\..*|send\.buffer\.bytes|receive\.buffer\.bytes|client\.dns\.lookup"
-            r"|interceptor\.classes|bootstrap\.controllers|bootstrap\.resolve\.timeout\.ms|bootstrap\.servers\..*",
+            r"|interceptor\.classes|bootstrap\.controllers|bootstrap\.resolve\.timeout\.ms|bootstrap\.servers\..*"
+            r"|max\.poll\..*|(?:max\.partition\.)?fetch\..*|message\.max\.bytes|compression\..*|max\.request\.size"
+            r"|buffer\.memory|batch\.size|linger\.ms|acks|enable\.idempotence|delivery\.timeout\.ms|max\.block\.ms"
+            r"|max\.in\.flight\.requests\.per\.connection",
             _CLIENT,
         ),
     )
@@ -118,6 +124,68 @@ def explain_not_carried(key: str) -> str | None:
     return next((why for pattern, why in _LEFT if pattern.fullmatch(key)), None)
 
 
+def is_as_always(key: str, said: ForeignSetting) -> bool:
+    """Whether the setting only asks for what every flow does."""
+    return (key, said.text.strip().lower()) in _AS_ALWAYS
+
+
+def explain_setting(key: str, said: ForeignSetting) -> str | None:
+    """Why this value is not carried over; None when it is carried, unknown, or what every flow does anyway."""
+    if is_as_always(key, said):
+        return None
+    if key == "refresh.topics.enabled":
+        return (
+            "MirrorMaker finds no new topics and partitions while it runs; a flow finds them: name the topics one by "
+            "one in `topics` where new ones shall stay out"
+        )
+    if key.endswith(".type") and said.text.strip().endswith("Router"):  # RegexRouter, TimestampRouter
+        return "it renames topics on their way; say their names in `naming`"
+    return explain_not_carried(key)
+
+
+def report_consumer_override(said: ForeignSetting, key: str, instead: str, notes: ImportNotes) -> None:
+    """SYN003: Connect gives `consumer.override.…` to sink connectors only, and MirrorMaker's connectors are sources.
+    instead: what reads the setting (`source`). Source: apache/kafka connect/runtime Worker.baseConsumerConfigs."""
+    meant = f"{instead}.consumer." + key.removeprefix("consumer.override.")
+    notes.add_problem(
+        "SYN003",
+        f"`{said.name}` has no effect: Connect gives it to sink connectors, and MirrorMaker's are source connectors",
+        said.key,
+        f"write `{meant}`",
+        severity="warning",
+    )
+
+
+def note_connector_setting(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
+    """Says of a connector's setting why it is not carried over, or that nobody knows it. Says nothing of one that is
+    carried over, and of one that asks for what every flow does."""
+    if key in CARRIED_MM2_KEYS or is_as_always(key, said):
+        return
+    if key.startswith("consumer.override."):
+        report_consumer_override(said, key, "source", notes)
+        return
+    why = explain_setting(key, said)
+    if key == "clusters" or "->" in key:
+        why = "only MirrorMaker's own properties file has it; a connector does not read it"
+    elif why is None and is_connection_key(key):
+        why = "MirrorMaker connects with `source.cluster.…` and `target.cluster.…` only"
+    if why is None:
+        report_unknown_setting(key, said, notes)
+    else:
+        notes.add_not_carried(f"`{said.name}`", why, said.span)
+
+
+def report_unknown_setting(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
+    """SYN003, and what is most likely meant. key: the name without the layer that it stands in."""
+    near = suggest_mm2_key(key)
+    if near is not None:
+        shown = said.name.removesuffix(key) + near
+        notes.add_problem("SYN003", f"`{said.name}` is no setting of MirrorMaker", said.key, f"did you mean `{shown}`?")
+    else:
+        notes.add_problem("SYN003", f"`{said.name}` is no known setting of MirrorMaker", said.key, severity="warning")
+    notes.add_not_carried(f"`{said.name}`", UNKNOWN_SETTING, said.span)
+
+
 def check_known_settings(
     settings: Mapping[str, ForeignSetting],
     left: Sequence[tuple[re.Pattern[str], str]],
@@ -134,11 +202,11 @@ def check_known_settings(
         near = suggest_word(key, known) if why is None else None
         if near is not None:
             notes.add_problem("SYN003", f"`{said.name}` is no {what}", said.key, f"did you mean `{near}`?")
-            why = "an unknown setting"
+            why = UNKNOWN_SETTING
         why = why or explain_not_carried(key)
         if why is None:
             notes.add_problem("SYN003", f"`{said.name}` is no known {what}", said.key, severity="warning")
-            why = "an unknown setting"
+            why = UNKNOWN_SETTING
         notes.add_not_carried(f"`{said.name}`", why, said.span)
 
 
@@ -149,6 +217,12 @@ def is_known_mm2_key(key: str) -> bool:
 
 def suggest_mm2_key(key: str) -> str | None:
     """What an unknown key most likely means."""
+    side, _, rest = key.partition(".")
+    if side in ("source", "target") and is_connection_key(rest):
+        return f"{side}.cluster.{rest}"
+    turned = ".".join(reversed(key.split(".")))  # `max.tasks`
+    if turned in _COMMON and turned != key:
+        return turned
     for suffix in (".enabled", "d", "s"):
         if key + suffix in _COMMON:
             return key + suffix

@@ -24,7 +24,7 @@ _Trap = Literal["", "loose dots", "wide dots"]
 
 
 @dataclass(frozen=True, slots=True)
-class _TopicListEntry:
+class TopicListEntry:
     """One entry of a list. `selector` is None when it cannot be said, and then `why`. `excluded` comes with a negative
     look-ahead. trap: `loose dots`: taken for a name; `wide dots`: kept as a regex whose dots match any character."""
 
@@ -35,7 +35,7 @@ class _TopicListEntry:
     excluded: Selector | None = None
 
 
-def parse_topic_list(text: str) -> tuple[_TopicListEntry, ...]:
+def parse_topic_list(text: str) -> tuple[TopicListEntry, ...]:
     """The entries of `a, b.*`, in order, without empty ones."""
     return tuple(item for each in text.split(",") if each.strip() for item in _items(each.strip()))
 
@@ -59,7 +59,7 @@ def encode_java_regex(selector: Selector) -> str | None:
     return f"(?:{text})" if any(each.trap == "loose dots" for each in _items(text)) else text
 
 
-def _items(text: str) -> tuple[_TopicListEntry, ...]:
+def _items(text: str) -> tuple[TopicListEntry, ...]:
     """`a|b.*` is two entries when both are plain."""
     parts = text.split("|")
     if len(parts) > 1 and all(_simple(part) is not None for part in parts):
@@ -67,11 +67,11 @@ def _items(text: str) -> tuple[_TopicListEntry, ...]:
     return (_item(text),)
 
 
-def _item(text: str) -> _TopicListEntry:
+def _item(text: str) -> TopicListEntry:
     simple = _simple(text)
     if simple is not None:
         loose = simple.kind == "literal" and _unescaped_dot(text)
-        return _TopicListEntry(text, simple, trap="loose dots" if loose else "")
+        return TopicListEntry(text, simple, trap="loose dots" if loose else "")
     # after the last `\\E` no `\\Q` can be closed, so that part is not searched
     ends = text.rfind("\\E") + 2 if "\\E" in text else 0
     plain = _QUOTED.sub(lambda match: re.escape(match[1]), text[:ends]) + text[ends:]
@@ -83,17 +83,17 @@ def _item(text: str) -> _TopicListEntry:
         plain = ahead["rest"]
         banned = _item(f"(?:{body[:-1]})" if end else (f"{body}.*" if "|" not in body else f"(?:{body}).*"))
         if banned.selector is None or not plain or ("$" in body and "|" in body):
-            return _TopicListEntry(text, None, "a look-ahead that is no plain exclusion; write it as `exclude`")
+            return TopicListEntry(text, None, "a look-ahead that is no plain exclusion; write it as `exclude`")
         excluded = banned.selector
         rest = _item(plain)
-        return _TopicListEntry(text, rest.selector, rest.why, rest.trap, excluded)
+        return TopicListEntry(text, rest.selector, rest.why, rest.trap, excluded)
     selector = Selector("regex", plain)
     try:
         selector.automaton()
     except BadSelector as error:
-        return _TopicListEntry(text, None, str(error).partition(": ")[2] or str(error))
+        return TopicListEntry(text, None, str(error).partition(": ")[2] or str(error))
     wide = re.search(r"(?<=[a-zA-Z0-9_])\.(?=[a-zA-Z0-9_]|\.[*+])", re.sub(r"\\.|\[[^\]]*\]", "x", plain))
-    return _TopicListEntry(text, selector, trap="wide dots" if wide else "")
+    return TopicListEntry(text, selector, trap="wide dots" if wide else "")
 
 
 def _simple(text: str) -> Selector | None:

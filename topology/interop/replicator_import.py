@@ -17,6 +17,7 @@ from topology.finding import FileSpan, Label
 from topology.interop import mm2_topic_list, replicator_settings
 from topology.interop.bootstrap_servers import parse_bootstrap_servers
 from topology.interop.client_security import build_client_security, check_literal_secrets
+from topology.interop.import_checks import check_imported_clusters, check_replication_factor
 from topology.interop.import_formats import ForeignDocument, find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
@@ -65,6 +66,11 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
         replicator_settings.check_replicator_settings(each.config, notes)
     connectors = _named(found, notes)
     clusters = _clusters(connectors, notes)
+    by_alias = {each.alias: each for each in clusters}
+    places = {alias: each.where for each in reversed(connectors) for alias in (each.source, each.target)}
+    check_imported_clusters(clusters, places, notes)
+    for each in connectors:
+        check_replication_factor(each.config.get("dest.topic.replication.factor"), by_alias[each.target], notes)
     flows = _flows(connectors, notes)
     _check(connectors, notes)
     first = documents[0]
@@ -277,6 +283,9 @@ def _regex(said: ForeignSetting, notes: ImportNotes) -> tuple[Selector | None, S
     if item.selector is None:
         notes.add_not_carried(f"`{said.name}`: {text}", item.why, said.span)
         return None, None
+    if item.selector.automaton().is_empty():
+        notes.add_not_carried(f"`{said.name}`: {text}", "no topic can match it", said.span)
+        return None, None
     if item.selector == Selector("glob", "*"):
         message = f"`{said.name}` takes every topic of the source, also those of other teams and tests"
         notes.add_problem("NAM307", message, said.span, "name what belongs together, as `team-a\\..*`")
@@ -306,6 +315,8 @@ def _naming(connector: _ReplicatorConnector, include: tuple[Selector, ...], note
     else:
         message = f"`{said.name}` gives all topics one name, `{text}`"
         notes.add_problem("NAM304", message, said.span, f"put `{_TOPIC}` into it, or copy one topic a connector")
+        if re.fullmatch(r"[a-zA-Z0-9._-]+", text):  # lint refuses it, too (NAM305)
+            return {"naming": {"policy": "template", "template": text}}
         notes.add_not_carried(f"`{said.name}`", "several topics would become one; the flow keeps the names", said.span)
     return {"naming": {"policy": "identity"}}
 
@@ -361,18 +372,18 @@ def _configs(connector: _ReplicatorConnector, notes: ImportNotes) -> str:
 
 
 def _groups(connector: _ReplicatorConnector, notes: ImportNotes) -> dict[str, Any]:
+    """Never: no file names the groups. Source: Confluent's "Understanding Consumer Offset Translation"."""
     tasks = connector.config.get("offset.translator.tasks.max")
     if tasks is not None and tasks.text.strip() == "0":
         return {"mode": "never"}
-    period = _number(connector, "offset.translator.batch.period.ms", 1, 10**12, notes)
     why = (
-        "Replicator translates offsets of Java consumers with its timestamp interceptor only; here it is every group, "
-        "exactly: name those that are meant in `sync.groups.include`"
+        "Replicator moves only groups whose Java consumers have its timestamp interceptor, and no file names them: "
+        "write `sync.groups: {mode: continuous, include: [...]}` with their names"
     )
     notes.add_not_carried(
         f"offset translation of `{connector.name}`", why, tasks.span if tasks is not None else connector.where
     )
-    return {"mode": "continuous", "interval": render_duration(60_000 if period is None else period)}
+    return {"mode": "never"}
 
 
 def _check_header(connector: _ReplicatorConnector, notes: ImportNotes) -> None:

@@ -14,7 +14,7 @@ from topology.interop.import_notes import ForeignSetting, ImportNotes
 _CARRIED = """
 name connector.class tasks.max topic.whitelist topic.blacklist topic.regex topic.rename.format topic.auto.create
 topic.preserve.partitions topic.config.sync topic.poll.interval.ms topic.timestamp.type dest.topic.replication.factor
-provenance.header.enable header.converter offset.translator.tasks.max offset.translator.batch.period.ms
+provenance.header.enable header.converter offset.translator.tasks.max
 src.consumer.auto.offset.reset src.consumer.isolation.level schema.registry.topic
 """
 CARRIED_REPLICATOR_KEYS = frozenset(_CARRIED.split())

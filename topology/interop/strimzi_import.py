@@ -16,8 +16,9 @@ from topology.interop.bootstrap_servers import parse_bootstrap_servers
 from topology.interop.client_security import check_literal_secrets
 from topology.interop.import_checks import (
     check_cluster_aliases,
+    check_imported_clusters,
     check_mirror_pairs,
-    check_shared_addresses,
+    check_replication_factor,
     find_reachable_clusters,
 )
 from topology.interop.import_formats import ForeignDocument, find_child_node
@@ -25,7 +26,7 @@ from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
 from topology.interop.mm2_flow import build_mirror_flow
 from topology.interop.mm2_pair import MirrorCluster, MirrorPair
-from topology.interop.strimzi_mirror import collect_mirror_settings, is_mirror_running
+from topology.interop.strimzi_mirror import collect_mirror_settings, is_mirror_enabled, is_mirror_running
 from topology.interop.strimzi_security import build_strimzi_security
 from topology.interop.topology_writer import build_cluster_alias
 from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting, parse_yaml_documents
@@ -45,9 +46,16 @@ _MIRROR = frozenset(
     | {"groupsPattern", "groupsExcludePattern", "groupsBlacklistPattern"}
 )
 _FORBIDDEN = re.compile(
-    r"(?:ssl|sasl|security|listeners|rest|plugin\.path|bootstrap\.servers|group\.id)(?:\..*)?"
-    r"|(?:config|offset|status)\.storage\.topic|(?:producer|consumer|admin)\.interceptor\.classes"
+    r"(?:ssl|sasl|security|listeners|rest|plugin\.path|bootstrap\.servers)(?:\..*)?"
+    r"|(?:producer|consumer|admin)\.interceptor\.classes"
 )
+# fields of `target` in v1, which then drops them from its `config`; in v1beta2 they are settings like others
+_FIELDS_OF_V1 = {
+    "group.id": "groupId",
+    "config.storage.topic": "configStorageTopic",
+    "offset.storage.topic": "offsetStorageTopic",
+    "status.storage.topic": "statusStorageTopic",
+}
 _ALLOWED = {"ssl.endpoint.identification.algorithm", "ssl.cipher.suites", "ssl.protocol", "ssl.enabled.protocols"}
 
 
@@ -92,9 +100,12 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
     written = tuple(_written(ends[name], each, notes) for name, each in clusters.items())
     places = {ends[name].alias: each.where for name, each in clusters.items()}
     check_cluster_aliases({end: places[end.alias] for end in ends.values()}, notes)
-    check_shared_addresses(written, places, notes)
+    check_imported_clusters(written, places, notes)
     pairs = _pairs(drafts, ends, notes)
     check_mirror_pairs(pairs, notes)
+    targets = {each.alias: each for each in written}
+    for pair in pairs:
+        check_replication_factor(pair.config.get("replication.factor"), targets[pair.target.alias], notes)
     metadata = find_scalar_setting(find_child_node(resources[0], "metadata"), "name")
     return ImportedTopology(
         format="strimzi",
@@ -112,12 +123,12 @@ def _resources(document: ForeignDocument, notes: ImportNotes) -> Iterator[YamlNo
     for tree in parse_yaml_documents(document, notes):
         items = find_child_node(tree, "items") if tree.kind == "map" else tree
         for each in (tree, *(items.items if items is not None else ())):
-            if (
-                each.kind == "map"
-                and (kind := find_scalar_setting(each, "kind")) is not None
-                and kind.text == MIRROR_MAKER_KIND
-            ):
+            kind = find_scalar_setting(each, "kind")
+            if kind is not None and kind.text == MIRROR_MAKER_KIND:
                 yield each
+            elif kind is not None and not (each is tree and items is not None):
+                why = f"only {MIRROR_MAKER_KIND} is imported"
+                notes.add_not_carried(f"a resource of kind `{kind.text}`", why, kind.span)
 
 
 def _mirrors(
@@ -172,12 +183,15 @@ def _declare(node: YamlNode, path: str, clusters: dict[str, _Cluster], notes: Im
     config = collect_settings(find_child_node(node, "config"), f"{path}.config", notes)
     check_literal_secrets(list(config.values()), notes)
     for key, said in list(config.items()):
-        if _FORBIDDEN.fullmatch(key) and key not in _ALLOWED:
+        instead = _FIELDS_OF_V1.get(key) if path == "spec.target" else None
+        if instead is not None or (_FORBIDDEN.fullmatch(key) and key not in _ALLOWED):
             notes.add_problem(
                 "SYN003",
                 f"`{said.name}` has no effect: Strimzi drops it",
                 said.key,
-                "say it with `tls`, `authentication` or `bootstrapServers`",
+                f"write `spec.target.{instead}`"
+                if instead is not None
+                else "say it with `tls`, `authentication` or `bootstrapServers`",
                 severity="warning",
             )
             del config[key]
@@ -252,7 +266,9 @@ def _pairs(
     drafts: list[tuple[_Cluster, _Cluster, YamlNode]], ends: dict[str, MirrorCluster], notes: ImportNotes
 ) -> list[MirrorPair]:
     pairs: dict[tuple[str, str], MirrorPair] = {}
-    ways = find_reachable_clusters((source.name, target.name) for source, target, _ in drafts)
+    ways = find_reachable_clusters(
+        (source.name, target.name) for source, target, mirror in drafts if is_mirror_enabled(mirror)
+    )
     for source, target, mirror in drafts:
         config = collect_mirror_settings(mirror, notes)
         support = target.config.get("exactly.once.source.support")
@@ -265,16 +281,28 @@ def _pairs(
                 "GRF216",
                 f"the mirror {source.name}->{target.name} has no `sourceConnector`: nothing is copied",
                 where,
-                "write `sourceConnector: {}` at least; the imported flow is paused",
+                "write `sourceConnector: {}` at least, and import again; no flow is imported",
                 severity="warning",
             )
+        elif not is_mirror_enabled(mirror):
+            why = "its source connector is not enabled and copies nothing, so it is no flow"
+            notes.add_not_carried(f"the mirror {source.name}->{target.name}", why, where)
+        if not is_mirror_enabled(mirror):
+            continue
         key = (source.name, target.name)
         if key in pairs:
             notes.add_problem("GRF214", f"a second mirror {source.name}->{target.name}; the first was imported", where)
             continue
         returns = source.name in ways.get(target.name, set())
         pairs[key] = MirrorPair(
-            ends[source.name], ends[target.name], config, where, is_mirror_running(mirror), tuple(ends), returns
+            ends[source.name],
+            ends[target.name],
+            config,
+            where,
+            is_mirror_running(mirror),
+            tuple(ends),
+            returns,
+            has_checkpoints=find_child_node(mirror, "checkpointConnector") is not None,
         )
     return list(pairs.values())
 

@@ -25,16 +25,22 @@ _OPERATED = ("autoRestart", "listOffsets", "alterOffsets", "version")
 
 
 def is_mirror_running(mirror: YamlNode) -> bool:
-    """False if the source connector is paused, stopped or disabled."""
+    """False if the source connector is paused or stopped."""
     main = find_child_node(mirror, "sourceConnector")
     state = find_scalar_setting(main, "state")
-    if not parse_java_boolean(find_scalar_setting(find_child_node(main, "config"), "enabled"), True):
-        return False
     return (
         main is not None
         and main.kind == "map"
         and not parse_java_boolean(find_scalar_setting(main, "pause"), False)
         and (state is None or state.text == "running")
+    )
+
+
+def is_mirror_enabled(mirror: YamlNode) -> bool:
+    """False without a source connector, and if it is switched off (`enabled: false`): nothing is there to be paused."""
+    main = find_child_node(mirror, "sourceConnector")
+    return main is not None and parse_java_boolean(
+        find_scalar_setting(find_child_node(main, "config"), "enabled"), True
     )
 
 
@@ -72,7 +78,7 @@ def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, For
     check_literal_secrets(list(config.values()), notes)
     for key, said in config.items():
         if not _CONSUMER.fullmatch(key):
-            _judge(mm2_settings.resolve_renamed_key(key, said, notes), said, notes)
+            mm2_settings.note_connector_setting(mm2_settings.resolve_renamed_key(key, said, notes), said, notes)
     for key_node, _ in node.entries if node is not None else ():
         if key_node.text in _OPERATED:
             notes.add_not_carried(
@@ -81,18 +87,3 @@ def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, For
     out = {mm2_settings.RENAMED_MM2_KEYS.get(key, key): said for key, said in config.items()}
     tasks = find_scalar_setting(node, "tasksMax", name)
     return out if tasks is None else out | {"tasks.max": tasks}
-
-
-def _judge(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
-    why = mm2_settings.explain_not_carried(key)
-    if why is None and key in mm2_settings.CARRIED_MM2_KEYS:
-        return
-    if why is None:
-        near = mm2_settings.suggest_mm2_key(key)
-        message = f"`{said.name}` is no known setting of MirrorMaker"
-        if near is not None:
-            notes.add_problem("SYN003", message, said.key, f"did you mean `{near}`?")
-        else:
-            notes.add_problem("SYN003", message, said.key, severity="warning")
-        why = "an unknown setting"
-    notes.add_not_carried(f"`{said.name}`", why, said.span)

@@ -56,8 +56,10 @@ def build_strimzi_security(
             return {}
     elif what == "custom":
         check_literal_secrets(list(custom.values()), notes)
-        mechanism = custom.get("sasl.mechanism")
-        found = build_client_security(alias, {**custom, "security.protocol": _said(kind, protocol)}, notes)
+        mechanism, servers = custom.get("sasl.mechanism"), find_scalar_setting(cluster, "bootstrapServers")
+        client = {**custom, "security.protocol": _said(kind, protocol)}
+        # the region at AWS is part of the brokers' names
+        found = build_client_security(alias, client | ({"bootstrap.servers": servers} if servers else {}), notes)
         out |= {key: value for key, value in found.items() if key != "protocol"}
         if mechanism is not None and "provider" not in out and mechanism.text.upper() not in SASL_MECHANISMS:
             out.pop("mechanism", None)

@@ -107,11 +107,13 @@ def read(documents: tuple[ForeignDocument, ...]) -> ImportedTopology:
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """`address` as `confluent_cluster_link.main`; outward: the half of a source-initiated link at its source."""
+    """`address` as `confluent_cluster_link.main`. Of a source-initiated link, outward is the half at its source, and
+    waiting the half at its destination."""
 
     address: str
     link: ClusterLink
     outward: bool = False
+    waiting: bool = False
 
 
 def _links(block: HclBlock, clusters: TerraformClusters) -> list[_Resource]:
@@ -140,7 +142,7 @@ def _links(block: HclBlock, clusters: TerraformClusters) -> list[_Resource]:
         message = f"`{address}`: a link with `link_mode` SOURCE connects from the source, so it is OUTBOUND"
         notes.add_problem("SYN009", message, block.span, "INBOUND belongs to the resource at the destination")
     link = ClusterLink(name, source, target, block.span, config, bidirectional=both)
-    return [_Resource(address, link, mode == "SOURCE")]
+    return [_Resource(address, link, mode == "SOURCE", mode == "DESTINATION" and connection == "INBOUND")]
 
 
 _ONE_WAY = ("source_kafka_cluster", "destination_kafka_cluster")
@@ -152,8 +154,12 @@ def _merged(found: list[_Resource], notes: ImportNotes) -> list[_Resource]:
     for each in found:
         if not each.outward:
             inward.setdefault((each.link.name, each.link.source, each.link.target), []).append(each)
+    outward = {(each.link.name, each.link.source, each.link.target) for each in found if each.outward}
     out = []
     for each in found:
+        if each.waiting and (each.link.name, each.link.source, each.link.target) not in outward:
+            why = "this is the half at the destination, which waits; the resource at the source is not in these files"
+            notes.add_not_carried(f"the other half of `{each.address}`", why, each.link.where)
         same = inward.get((each.link.name, each.link.source, each.link.target), [])
         if each.outward and same:
             for key, said in each.link.config.items():

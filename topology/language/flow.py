@@ -226,7 +226,22 @@ _WORKERS = RecordShape(
         "count": ShapeKey(
             build_integer_shape(1, MOST_WORKERS), "How many workers the fleet should have for this flow.", "1"
         ),
-        "near": ShapeKey(build_enum_shape("source", "target"), "On which side they run.", "`target`"),
+        "near": ShapeKey(
+            ScalarOrShape(
+                build_enum_shape("source", "target"),
+                RecordShape(
+                    {"rack": ShapeKey(LINE_SHAPE, "A rack of the source, as its brokers call it (`broker.rack`).")},
+                    required=("rack",),
+                    expected="`source`, `target`, or a mapping",
+                    usual="{rack: eu-1a}",
+                ),
+                expected="`source`, `target`, or a mapping",
+            ),
+            "Where they run: at the target; at the source, in the rack `clusters.<source>.rack`; or in a rack of the "
+            "source. With a rack they read from a replica there, where the brokers have a rack-aware "
+            "`replica.selector.class` (see copying.md).",
+            "`target`",
+        ),
         "quota": ShapeKey(RATE_SHAPE, "The most bytes a second that the flow copies.", "no bound"),
         "weight": ShapeKey(build_integer_shape(1, 1_000), "Its share where flows compete for one worker.", "1"),
         "discovery": ShapeKey(DURATION_SHAPE, "How often new topics and partitions are looked for.", "`10s`"),
@@ -395,9 +410,11 @@ _TRANSFORM = ConvertedShape(
                 "all records travel",
             ),
             "set": ShapeKey(
-                MapShape(TEXT_SHAPE), "`value`, `value.FIELD` or `headers.NAME` → an expression in Spark SQL."
+                MapShape(TEXT_SHAPE),
+                "`value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME` → an expression in Spark SQL. Keys need "
+                "`partitions: {mapping: key}`.",
             ),
-            "drop": ShapeKey(TEXT_LIST_SHAPE, "`value.FIELD` or `headers.NAME` that do not travel."),
+            "drop": ShapeKey(TEXT_LIST_SHAPE, "`value.FIELD`, `key.FIELD` or `headers.NAME` that do not travel."),
             "secrets": ShapeKey(
                 MapShape(SECRET_REF_SHAPE),
                 "Name → where the secret stands; an expression says `secret('NAME')`, inside a hash.",
@@ -428,7 +445,10 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
                     build_enum_shape("grow", "fixed"), "Whether target topics grow with the source's.", "`grow`"
                 ),
                 "mapping": ShapeKey(
-                    build_enum_shape("preserve", "key"), "`preserve` keeps each record in its partition.", "`preserve`"
+                    build_enum_shape("preserve", "key"),
+                    "`preserve`: the records of one key stand in one partition, as at the source. `key`: this is not "
+                    "promised, so `transform` may change keys. A record keeps its partition either way.",
+                    "`preserve`",
                 ),
             }
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from topology.finding import Label, LintFinding
 from topology.lint import LintResult
@@ -31,11 +31,16 @@ def render_frames(result: LintResult, *, colour: bool = False) -> Iterator[str]:
             yield "\n".join(_frame(finding, lines, colour))
     notes = [finding for finding in result.findings if finding.severity == "info"]
     if notes and result.profile == "regular":
-        counts = Counter(finding.rule for finding in notes)
-        said = ", ".join(f"{rule} x{count}" if count > 1 else rule for rule, count in sorted(counts.items()))
-        yield f"{len(notes)} remark{'s' * (len(notes) != 1)}: {said} (--profile strict says more)"
+        yield f"{count_remarks(notes)} (--profile strict says more)"
     elif notes:
         yield "\n".join(escape_controls(f"info[{finding.rule}] {finding.span}: {finding.message}") for finding in notes)
+
+
+def count_remarks(notes: Collection[LintFinding]) -> str:
+    """`3 remarks: CLU104 x2, OPS901`"""
+    counts = Counter(finding.rule for finding in notes)
+    said = ", ".join(f"{rule} x{count}" if count > 1 else rule for rule, count in sorted(counts.items()))
+    return f"{len(notes)} remark{'s' * (len(notes) != 1)}: {said}"
 
 
 def render_summary(results: Iterable[LintResult]) -> str:

@@ -39,11 +39,21 @@ def is_loopback_cluster(cluster: PlanCluster | None) -> bool:
 
 
 def find_host_domains(cluster: PlanCluster) -> frozenset[str]:
-    """The last two labels of its host names; addresses in numbers and names of one label say nothing."""
+    """The last two labels of its host names. Nothing is known from addresses in numbers, from names of one or two
+    labels (`k1.lab`, and `service.namespace` inside Kubernetes), and from the names of services in Kubernetes
+    (`x.orders.svc`, `x.orders.svc.cluster.local`): a name space is no place."""
     labels = [parse_address_host(address).rstrip(".").split(".") for address in cluster.bootstrap]
-    # `.invalid` (RFC 2606) is no place: an import writes it where somebody has to fill in an address
-    named = [each for each in labels if len(each) > 1 and not each[-1].isdecimal() and each[-1] != "invalid"]
+    named = [
+        each
+        for each in labels
+        if len(each) > 2 and not each[-1].isdecimal() and each[-1] != "invalid" and "svc" not in each[2:]
+    ]
     return frozenset(".".join(each[-2:]) for each in named)
+
+
+def is_placeholder_address(address: str) -> bool:
+    """Whether the host is under `.invalid` (RFC 2606): an import writes it where somebody has to fill one in."""
+    return parse_address_host(address).rstrip(".").endswith(".invalid")
 
 
 def is_own_machine_host(name: str) -> bool:

@@ -17,9 +17,10 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
     """What `watershed.flows` wants of the flows that the file wants running.
 
     places: flow id → the [topic, partition] pairs to serve, as the source has them now. standing: flow id → its state,
-    of those that were stopped since."""
+    of those that were stopped since; also what a person paused of a flow that runs, by flow id and how much it is."""
     from clusters.admin import Admin
     from clusters.flow_records import read_flows
+    from clusters.partition_orders import find_partition_order, index_partition_orders
     from clusters.settings import resolve_connection_settings
 
     compiled = find_frozen_plan(plan).read()
@@ -35,8 +36,13 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
             record = records[flow.target].get(str(flow.id))
             if record is not None and record.state != "running":
                 standing[str(flow.id)] = record.state
-            else:
-                places[str(flow.id)] = _selected(flow if record is None else record, topics)
+                continue
+            wanted = _selected(flow if record is None else record, topics)
+            pauses = index_partition_orders(() if record is None else record.pauses)
+            served = [place for place in wanted if find_partition_order(pauses, *place) is None]
+            places[str(flow.id)] = served
+            if len(served) < len(wanted):
+                standing[f"{flow.id}, {len(wanted) - len(served)} of {len(wanted)} partitions"] = "paused"
     return {"places": places, "standing": standing}
 
 

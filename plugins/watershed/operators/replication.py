@@ -216,7 +216,8 @@ class FlowsProgress:
 class ExpectedPartitions:
     """What should run. places: flow id → the (topic, partition) pairs of its source that are to be served.
 
-    standing: flow id → `stopped` or `paused`; the file wants it to run, an operator or a migration has stopped it."""
+    standing: flow id → `stopped` or `paused`; the file wants it to run, an operator or a migration has stopped it. Also
+    partitions that a person paused alone, by flow id and how many they are."""
 
     places: dict[str, set[tuple[str, int]]]
     standing: dict[str, str] = field(default_factory=dict)

@@ -163,7 +163,7 @@ class ControlTopicsView:
         except ValueError:
             return
         if gone or value is not None:
-            _put(self.flows, key, value)
+            _put(self.flows, key, FlowRecord.undo_adaptation(value) if value is not None else None)
 
     def _fleet(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
         """A record that cannot be read changes nothing."""

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from clusters.errors import UnreadableControlRecord
+from clusters.flow_records import FlowRecord
 from clusters.latency_buckets import describe_latency
+from clusters.partition_orders import (
+    PartitionMove,
+    PartitionOrderIndex,
+    PartitionPause,
+    describe_move,
+    describe_pause,
+    find_partition_order,
+    index_partition_orders,
+)
 from clusters.partition_status_records import PartitionStatus
 from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_PAUSE_S, ClusterSnapshot
 from plugins.watershed.page.folded_alerts import cut_alert_text, fold_alerts, list_remedy_operations
@@ -190,6 +201,8 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
     beside = Counter((str(each.get("kind")), str(each.get("state"))) for each in sync)
     amiss = [each for each in sync if each.get("state") not in ("equal", "carried")]
     alerts, more_alerts = fold_alerts(every)
+    orders = _read_orders(record)
+    pauses = index_partition_orders(orders.pauses)
     return row | {
         "naming": flow.naming.policy,
         "offsets": flow.offsets,
@@ -208,12 +221,33 @@ def build_flow_detail(flow: PlanFlow, plan: Plan, seen: _Snapshots, now: float, 
         "ends": _explain_ends(flow, every),
         "first": first,
         "found": len(reports),
-        "rows": [_partition(report, now) for report in reports[first : first + _PAGE]],
+        "rows": [_partition(report, now, pauses) for report in reports[first : first + _PAGE]],
+        "paused": [_describe_order(each, describe_pause(each)) for each in orders.pauses[:_PAGE]],
+        "moved": [_describe_order(each, describe_move(each)) for each in orders.moves[:_PAGE]],
         "beside": [{"kind": kind, "state": state, "count": n} for (kind, state), n in sorted(beside.items())],
         "amiss": [{key: each.get(key) for key in ("kind", "name", "state", "why")} for each in amiss[:_BESIDE]],
         "more_amiss": max(0, len(amiss) - _BESIDE),
         "cluster": build_cluster_row(flow.target, target, now),
     }
+
+
+class _PartitionOrders(NamedTuple):
+    pauses: tuple[PartitionPause, ...] = ()
+    moves: tuple[PartitionMove, ...] = ()
+
+
+def _read_orders(record: Mapping[str, Any] | None) -> _PartitionOrders:
+    """What persons ordered about single partitions; none where the record cannot be read, which workers do not obey
+    either."""
+    try:
+        known = FlowRecord.from_json(record) if record is not None else None
+    except UnreadableControlRecord:
+        known = None
+    return _PartitionOrders() if known is None else _PartitionOrders(known.pauses, known.moves)
+
+
+def _describe_order(order: PartitionPause | PartitionMove, text: str) -> _Row:
+    return {"topic": order.topic, "partition": order.partition, "text": cut_alert_text(text)}
 
 
 def _describe_transform(record: Mapping[str, Any] | None) -> str:
@@ -281,8 +315,11 @@ def list_flow_reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: 
     return [mark_if_silent(report, int(now * 1000)) for report in target.reports.get(flow.id, {}).values()]
 
 
-def _partition(report: PartitionStatus, now: float) -> _Row:
+def _partition(report: PartitionStatus, now: float, pauses: PartitionOrderIndex[PartitionPause]) -> _Row:
+    """paused: the number of the partition that a person paused, "all" for its whole topic; None where nobody did."""
+    pause = find_partition_order(pauses, report.topic, report.partition)
     return {
+        "paused": None if pause is None else "all" if pause.partition is None else pause.partition,
         "topic": report.topic,
         "target_topic": report.target_topic,
         "partition": report.partition,

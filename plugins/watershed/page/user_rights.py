@@ -54,8 +54,8 @@ DAG_ACTIONS = {
     ),
     "operate": DagAction(
         "Operate",
-        "A flow is paused, resumed, stopped or restarted, or translated positions of its groups are committed. The run "
-        "shows first what would be done, and a person approves it.",
+        "A flow is paused, resumed, stopped or restarted, single partitions are paused or moved to a worker, or "
+        "translated positions of groups are committed. The run shows first what would be done, and a person approves.",
     ),
     "drill": DagAction(
         "Rehearse",

@@ -117,7 +117,7 @@ class TransformedCopy(TransactionCopy):
     @property
     def is_full(self) -> bool:
         """True while enough is held: what is transformed now, what is next, and what is being sent."""
-        return self.queue.buffered >= 3 * HELD_BYTES
+        return self.queue.buffered >= 5 * HELD_BYTES
 
     # -- the sending side --------------------------------------------------------------------------------------
 

@@ -366,6 +366,12 @@ def test_a_halted_partition_is_decided_where_it_is_told_of(look: Open) -> None:
         page.keyboard.press("Escape")
         page.wait_for_selector("#detail", state="hidden")
     page.click("[data-key='open hub-to-lake']")
+    page.click("[data-key='partition berlin.orders-0'] button")
+    page.wait_for_selector("#form[open]")
+    asked = dict(page.evaluate(FIELDS))
+    assert {name: asked[name] for name in here} == here | {"operation": "pause", "partition": "0"}
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#form", state="hidden")
     page.click("#detail .problems button.danger")
     page.check("#understood")
     page.click("#form-start")

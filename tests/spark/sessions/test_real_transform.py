@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from bisect import bisect_left
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -108,54 +108,61 @@ def produce(lab: Lab, topic: str, numbers: range, *, abort_every: int = 0, codec
     assert producer.flush(120) == 0
 
 
-def consume(lab: Lab, alias: str, topic: str) -> dict[int, dict[int, Record]]:
-    """Partition → offset → record, as a consumer with read_committed sees the topic now."""
+def read_records(lab: Lab, alias: str, topic: str, partition: int) -> Iterator[tuple[int, Record]]:
+    """Offset and record of a partition, as a consumer with read_committed sees it now; holds a few thousand at once."""
     settings = ConnectionSettings(alias, (lab.clusters[alias].bootstrap,))
     consumer = Consumer(
         settings.librdkafka(
             {"group.id": f"{topic}-reader", "enable.auto.commit": False, "auto.offset.reset": "error",
-             "isolation.level": "read_committed", "enable.partition.eof": True}
+             "isolation.level": "read_committed", "enable.partition.eof": True, "queued.max.messages.kbytes": 16_384}
         )
     )  # fmt: skip
-    found: dict[int, dict[int, Record]] = {number: {} for number in range(PARTITIONS)}
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    ended: set[int] = set()
-    while len(ended) < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None, "the consumer got nothing for 30 s"
-        if message.error():
-            assert message.error().name() == "_PARTITION_EOF", message.error()
-            ended.add(message.partition())
-            continue
-        headers = [(str(name), bytes(value)) for name, value in message.headers() or ()]
-        record = (message.key(), message.value(), headers, message.timestamp()[1])
-        found[message.partition()][message.offset()] = record
-    consumer.close()
-    return found
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    try:
+        heard = time.monotonic()
+        while True:
+            messages = consumer.consume(2_000, 0.2)  # it waits for as many, also at the end
+            heard = time.monotonic() if messages else heard
+            assert time.monotonic() - heard < 30, "the consumer got nothing for 30 s"
+            for message in messages:
+                if message.error():
+                    assert message.error().name() == "_PARTITION_EOF", message.error()
+                    return
+                headers = [(str(name), bytes(value)) for name, value in message.headers() or ()]
+                yield message.offset(), (message.key(), message.value(), headers, message.timestamp()[1])
+    finally:
+        consumer.close()
+
+
+def consume(lab: Lab, alias: str, topic: str) -> dict[int, dict[int, Record]]:
+    """Partition → offset → record, of a topic that fits into memory."""
+    return {partition: dict(read_records(lab, alias, topic, partition)) for partition in range(PARTITIONS)}
 
 
 def assert_transformed(lab: Lab, topic: str, flow: str, left_out: frozenset[int] = frozenset()) -> int:
-    """Order, content, count, and the offset map; the records at the target. left_out: numbers of quarantined ones."""
-    before, after = consume(lab, "onprem", topic), consume(lab, "cloud", topic)
+    """Order, content, count, and the offset map; the records at the target. left_out: numbers of quarantined ones.
+
+    Both logs are read side by side, so that their size does not matter.
+    """
     ledger = read_ledger(ConnectionSettings("cloud", (lab.clusters["cloud"].bootstrap,)), flow=flow)
+    count = 0
     for partition in range(PARTITIONS):
-        kept = {
-            offset: wanted
-            for offset, record in before[partition].items()
-            if int(record[2][0][1]) not in left_out and (wanted := expect(record)) is not None
-        }
-        seen = after[partition]
-        assert len(seen) == len(kept)
-        for (offset, wanted), (landed, got) in zip(kept.items(), seen.items(), strict=True):
-            assert normalise(got) == normalise(wanted), f"{partition}: source offset {offset}, target offset {landed}"
         offsets = ledger.map(flow, topic, partition)
-        targets = sorted(seen)
-        sources = list(kept)
-        for offset in before[partition]:  # a group that stands in front of a record lands in front of what follows it
-            following = bisect_left(sources, offset)
-            if following < len(sources):
-                assert offsets.to_target(offset, targets[-1] + 1) == targets[following]
-    return sum(map(len, after.values()))
+        seen, waiting = read_records(lab, "cloud", topic, partition), []
+        for offset, record in read_records(lab, "onprem", topic, partition):
+            waiting.append(offset)
+            wanted = None if int(record[2][0][1]) in left_out else expect(record)
+            if wanted is None:
+                continue
+            landed, got = next(seen, (-1, None))
+            assert got is not None, f"{partition}: nothing stands at the target for source offset {offset}"
+            assert normalise(got) == normalise(wanted), f"{partition}: source offset {offset}, target offset {landed}"
+            for each in waiting:  # a group that stands in front of a record lands in front of what follows it
+                assert offsets.to_target(each, landed + 1) == landed
+            waiting.clear()
+            count += 1
+        assert next(seen, None) is None, f"{partition}: more stands at the target"
+    return count
 
 
 def normalise(record: Record) -> tuple[Any, ...]:
@@ -188,11 +195,16 @@ def read_positions(lab: Lab, topic: str) -> list[int]:
 
 def translate(lab: Lab, topic: str, positions: list[int]) -> list[int]:
     """Where the group should stand: in front of the first record that stands at or behind its position and travels."""
-    before, after = consume(lab, "onprem", topic), consume(lab, "cloud", topic)
     found = []
     for partition, position in enumerate(positions):
-        kept = [offset for offset, record in before[partition].items() if expect(record) is not None]
-        found.append(sorted(after[partition])[bisect_left(kept, position)])
+        seen = read_records(lab, "cloud", topic, partition)
+        for offset, record in read_records(lab, "onprem", topic, partition):
+            if expect(record) is None:
+                continue
+            landed, _ = next(seen)
+            if offset >= position:
+                found.append(landed)
+                break
     return found
 
 

@@ -188,7 +188,7 @@ def test_through_spark(options: Options, filled: int, spark: SparkSession) -> No
     with pytest.raises(Exception, match="cluster onprem has no topic nowhere"):
         spark.read.format(FORMAT_NAME).options(**options(topics="nowhere")).load().collect()
     # Why filters are not pushed by default: Spark 4.3 keeps those that were pushed last for every use of a frame. When
-    # this fails, Spark was mended, and docs/spark.md can say so.
+    # this fails, Spark was mended, and docs/kafka-batches.md can say so.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
         pushed = spark.read.format(FORMAT_NAME).options(**options(pushdown="true", columns="partition,count")).load()

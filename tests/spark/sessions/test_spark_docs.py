@@ -1,4 +1,4 @@
-"""Every Python example of docs/spark.md runs, in order, on real clusters."""
+"""Every Python example of docs/kafka-batches.md runs, in order, on real clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 
-PAGE = Path(__file__).parents[3] / "docs" / "spark.md"
+PAGE = Path(__file__).parents[3] / "docs" / "kafka-batches.md"
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
 kind: Topology

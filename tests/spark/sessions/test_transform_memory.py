@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from replicator.batch.records import RawRecord, build_raw_batch
 from replicator.batch.untransformed_selection import UntransformedPart
 from replicator.partition_key import PartitionKey
-from replicator.transport.transform_thread import TransformedPart, TransformRequest
+from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from spark.transform.shared_memory import SharedMemory, can_share_memory
 from spark.transform.spark_engine import SparkTransformEngine
 from tests.spark.test_record_rows import encode
@@ -63,6 +64,32 @@ def test_parts_of_any_sizes_are_the_same_both_ways(spark: SparkSession, transfor
     assert sum(len(batches) for batches, _ in expected) > len(sizes)
     for _ in range(2):  # the memory is used again
         assert list_contents(sharing.transform(transform, requests)) == expected
+    sharing.close()
+
+
+def test_a_plan_serves_other_records_in_each_job(spark: SparkSession) -> None:
+    """Spark analyses it once; what its tasks are to do stands in memory when they run."""
+    plain, sharing = SparkTransformEngine(spark, 2), SparkTransformEngine(spark, 2, SharedMemory())
+    for job, count in enumerate((3, 1, 3, 2)):
+        requests = [build_request(number, [b"%d of job %d" % (number, job)] * 50) for number in range(count)]
+        expected = list_contents(plain.transform(KEPT, requests))
+        assert list_contents(sharing.transform(KEPT, requests)) == expected
+        assert b"of job %d" % job in expected[0][0][0][0]
+    assert sorted(tasks for _, tasks in sharing._plans) == [1, 2]
+    sharing.close()
+
+
+def test_a_task_that_finds_nothing_to_do_fails_its_job(spark: SparkSession) -> None:
+    """Its records would be left out otherwise."""
+    sharing = SparkTransformEngine(spark, 2, SharedMemory())
+    requests = [build_request(number, [b"v"] * 20) for number in range(2)]
+    assert sharing.memory is not None
+    kept = sharing.memory.assign
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharedMemory, "assign", lambda _self, tasks: kept([tasks[0], pickle.dumps([])]))
+        with pytest.raises(TransformFailed, match="1 of 2 parts were not answered to their end"):
+            sharing.transform(KEPT, requests)
+    assert [len(part.batches) for part in sharing.transform(KEPT, requests)] == [1, 1]
     sharing.close()
 
 

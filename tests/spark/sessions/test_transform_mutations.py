@@ -6,6 +6,8 @@ right for what was written, so that nothing but the records themselves tells.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
+from cli.explain_chunk import explain_chunk
 from clusters.admin import Admin
 from clusters.settings import ConnectionSettings, resolve_connection_settings
 from replicator.batch.record_batch import RawBatch
@@ -26,6 +29,8 @@ from replicator.worker.worker import run_worker
 from spark.proof_request import ProofRequest
 from spark.proof_run import prove_flows
 from spark.transform.spark_engine import SparkTransformEngine
+from spark.transform.topology_expressions import hash_spark_plans
+from tests.spark.sessions.test_real_transform import read_records
 from tests.spark.sessions.test_spark_replicate import run
 from topology import compile_path
 from topology.record_transform import RecordTransform
@@ -49,10 +54,11 @@ flows:
     target: cloud
     suffix: {name}
     topics: {{include: ["{name}"]}}
+    partitions: {{mapping: key}}
     transform:
-      format: {{value: string}}
+      format: {{key: string, value: string}}
       where: "value not like '%drop%'"
-      set: {{value: "sha2(value, 256)"}}
+      set: {{key: "md5(key)", value: "sha2(value, 256)"}}
 """
 A_PARTITION = 40  # records; every fifth is not to travel
 
@@ -66,14 +72,28 @@ def change_value(record: RawRecord, change: Callable[[bytes], bytes]) -> RawReco
     return record._replace(rest=encode_key_and_value(key, change(value or b"")))
 
 
+def change_key(record: RawRecord, change: Callable[[bytes], bytes]) -> RawRecord:
+    key, value, _ = decode_fields(record.rest)
+    return record._replace(rest=encode_key_and_value(change(key or b""), value))
+
+
 def leave_as_it_is(right: Records, _source: Records, _older: Older) -> Records:
     return right
 
 
 def mask_three_wrongly(right: Records, source: Records, _older: Older) -> Records:
     """Their values travel as they are."""
+    plain = {record.offset: decode_fields(record.rest)[1] or b"" for record in source}
+    return [
+        change_value(record, lambda _, offset=record.offset: plain[offset]) if at in (3, 9, 20) else record
+        for at, record in enumerate(right)
+    ]
+
+
+def leave_a_record_as_it_was(right: Records, source: Records, _older: Older) -> Records:
+    """With its key and its value it is another record, in the place of one that is missing."""
     plain = {record.offset: record for record in source}
-    return [plain[record.offset] if at in (3, 9, 20) else record for at, record in enumerate(right)]
+    return [plain[record.offset] if at == 3 else record for at, record in enumerate(right)]
 
 
 def keep_two_that_should_be_dropped(right: Records, source: Records, _older: Older) -> Records:
@@ -105,6 +125,21 @@ def change_a_character(right: Records, _source: Records, _older: Older) -> Recor
     ]
 
 
+def leave_two_keys_as_they_were(right: Records, source: Records, _older: Older) -> Records:
+    """Their values are right."""
+    plain = {record.offset: decode_fields(record.rest)[0] or b"" for record in source}
+    return [
+        change_key(record, lambda _, offset=record.offset: plain[offset]) if at in (0, 8) else record
+        for at, record in enumerate(right)
+    ]
+
+
+def give_a_pair_each_others_keys(right: Records, _source: Records, _older: Older) -> Records:
+    keys = [decode_fields(record.rest)[0] or b"" for record in right]
+    keys[5], keys[6] = keys[6], keys[5]
+    return [change_key(record, lambda _, key=key: key) for record, key in zip(right, keys, strict=True)]
+
+
 KEPT = A_PARTITION - A_PARTITION // 5
 # Each with what the proof says of its partition beside what is proven.
 MUTATIONS: tuple[tuple[Mutation, dict[str, int]], ...] = (
@@ -115,6 +150,9 @@ MUTATIONS: tuple[tuple[Mutation, dict[str, int]], ...] = (
     (use_an_old_expression, {"altered": KEPT}),
     (swap_a_pair, {"reordered": 1}),
     (change_a_character, {"altered": 1}),
+    (leave_two_keys_as_they_were, {"altered": 2}),
+    (give_a_pair_each_others_keys, {"altered": 2}),
+    (leave_a_record_as_it_was, {"missing": 1, "foreign": 1}),
 )
 
 
@@ -126,7 +164,7 @@ class MistakenEngine:
 
     def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
         results = self.right.transform(transform, requests)
-        older = replace(transform, changes=(("value", "sha2(concat(value, '-'), 256)"),))
+        older = replace(transform, changes=(transform.changes[0], ("value", "sha2(concat(value, '-'), 256)")))
         return [
             TransformedPart(self._mistake(request, result, older), result.rejected)
             for request, result in zip(requests, results, strict=True)
@@ -165,7 +203,7 @@ def _list(batches: Sequence[RawBatch]) -> Records:
 
 
 def test_a_proof_names_each_mistake_of_a_transformation(
-    kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession
+    kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "t.yaml"
     onprem, cloud = (kafka_pair.clusters[alias].bootstrap for alias in ("onprem", "cloud"))
@@ -201,6 +239,42 @@ def test_a_proof_names_each_mistake_of_a_transformation(
     assert {row["partition"]: read_counts(row) for row in rows} == {
         number: counts for number, (_, counts) in enumerate(MUTATIONS)
     }
+    [flow] = summary["flows"]
+    assert flow["spark_plan"] == hash_spark_plans(plan)[flow["id"]]
+
+    def explain(partition: int) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        explain_chunk(path, f"{topic_name}-{partition}@0", tmp_path / "out", "json", reveal=True)
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["differences"]
+        return found
+
+    masked = MUTATIONS.index((mask_three_wrongly, {"altered": 3}))
+    for each in explain(masked):
+        number = each["origin"]["key"].strip('"')
+        assert (each["kind"], each["components"]) == ("altered", ["value"])
+        assert each["origin"]["value"] == each["target"]["record"]["value"] == f'"keep {masked} {number}"'
+        assert each["expected"]["record"]["key"] == each["target"]["record"]["key"]
+        assert each["expected"]["record"]["value"] == f'"{hash_text("sha256", f"keep {masked} {number}")}"'
+        assert each["expected"]["record"]["key"] == f'"{hash_text("md5", number)}"'
+        assert (each["expected"]["then"], each["target"]["then"]) == ("as it was", "as it was")
+    kept = MUTATIONS.index((keep_two_that_should_be_dropped, {"foreign": 2}))
+    assert [each["origin"]["value"] for each in explain(kept)] == [f'"drop {kept} 1"', f'"drop {kept} 6"']
+    assert all(each["expected"]["record"] is None for each in explain(kept))
+    dropped = MUTATIONS.index((drop_four_wrongly, {"missing": 4}))
+    missing = explain(dropped)
+    assert [each["origin"]["key"] for each in missing] == ['"3"', '"4"', '"14"', '"32"']
+    assert [each["target"]["record"] for each in missing] == [None] * 4
+    arrived = [record for _, record in read_records(kafka_pair, "cloud", topic_name, 0)]
+    assert [(key, value) for key, value, _, _ in arrived] == [
+        (hash_text("md5", f"{number}").encode(), hash_text("sha256", f"keep 0 {number}").encode())
+        for number in range(A_PARTITION)
+        if number % 5 != 1
+    ]
+
+
+def hash_text(function: str, text: str) -> str:
+    """In hexadecimal, as SQL gives it."""
+    return hashlib.new(function, text.encode()).hexdigest()
 
 
 def read_counts(row: dict[str, Any]) -> dict[str, int]:

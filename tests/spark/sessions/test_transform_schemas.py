@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clusters.fake_registry import FakeRegistry
+from clusters.registry.client import RegistryClient
 from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
+from clusters.registry.registry_settings import RegistrySettings
+from clusters.registry.schema import Schema
 from replicator.batch.records import RawRecord, build_raw_batch, decode_record_fields, decode_records
 from replicator.batch.untransformed_selection import UntransformedPart
 from replicator.partition_key import PartitionKey
 from replicator.transport.transform_thread import TransformedPart, TransformRequest
 from spark.transform.compiled_transform import find_wrong_expressions
 from spark.transform.spark_engine import SparkTransformEngine
+from spark.transform.topology_expressions import add_expression_problems, hash_spark_plans
 from tests.spark.test_avro_records import PARSED, SCHEMA, TYPES
 from tests.spark.test_avro_records import write as write_avro
 from tests.spark.test_protobuf_records import COLUMNS, SETTABLE, as_column, build, compile_orders
 from tests.spark.test_protobuf_records import write as write_protobuf
 from tests.spark.test_record_rows import encode
+from topology.lint import lint_topology
+from topology.loader import parse_topology
+from topology.plan_builder import build_plan
 from topology.record_transform import RecordTransform, RegistryFormat
 
 if TYPE_CHECKING:
@@ -170,3 +178,52 @@ def test_lint_says_which_expression_does_not_keep_the_type(
     wanted = replace(build_transform("avro", AVRO_DDL, where="value.i > 0"), **changed)
     found = list(find_wrong_expressions(spark, wanted))
     assert [(each.path, why in each.reason) for each in found] == ([(path, True)] if path else []), found
+
+
+FILE = """
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {name: lint, owner: tests}
+clusters:
+  a:
+    bootstrap: ["127.0.0.1:9"]
+    security: {protocol: PLAINTEXT}
+    schema_registry: {url: "%s"}
+  b: {bootstrap: ["127.0.0.1:10"], security: {protocol: PLAINTEXT}}
+flows:
+  - source: a
+    target: b
+    topics: {include: [orders]}
+    transform:
+      format: {value: avro}
+      schema: {value: "country string, n bigint"}
+      where: "value.country <> 'XX' and value.n > 0"
+"""
+
+
+def test_lint_asks_the_registry_for_the_newest_version(spark: SparkSession) -> None:
+    fields = [{"name": "country", "type": "string"}, {"name": "n", "type": "string"}]
+    with FakeRegistry() as fake, RegistryClient(RegistrySettings("a", fake.url)) as registry:
+        loaded = parse_topology(FILE % fake.url)
+        assert loaded.problems == add_expression_problems([loaded], ask_registries=True)[0].problems
+        id = registry.register("orders-value", Schema(json.dumps({"type": "record", "name": "O", "fields": fields})))
+        [judged] = add_expression_problems([loaded], ask_registries=True)
+        [found] = [each for each in lint_topology(judged).findings if each.rule == "SYN015"]
+        assert (found.severity, found.path) == ("warning", "flows[0].transform.schema.value")
+        assert found.message == (
+            "flow a-to-b: records of the newest version of orders-value (1) would be rejected: "
+            f"schema id {id}: `n` is string, and the column is bigint"
+        )
+        assert add_expression_problems([loaded])[0].problems == loaded.problems
+
+
+def test_a_plan_of_spark_has_a_hash_that_follows_from_what_it_does(spark: SparkSession) -> None:
+    plan = build_plan(parse_topology(FILE % "http://127.0.0.1:9").topology, {})  # type: ignore[arg-type]
+    [hash] = hash_spark_plans(plan).values()
+    [flow] = plan.flows
+    assert flow.transform is not None
+    assert hash_spark_plans(plan) == {"a-to-b": hash}
+    other = replace(flow, transform=replace(flow.transform, where="value.n > 1"))
+    assert hash_spark_plans(replace(plan, flows=(other,))) not in ({"a-to-b": hash}, {})
+    wrong = replace(flow, transform=replace(flow.transform, where="value.gone > 1"))
+    assert hash_spark_plans(replace(plan, flows=(wrong,))) == {}

@@ -1,4 +1,4 @@
-"""SYC501 to SYC521: what is synchronised beside records."""
+"""SYC501 to SYC523: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -399,6 +399,24 @@ CASES: list[Case] = [
         "JSON, and no registry",
         "SYC521",
         FLOW % (", transform: {format: {value: json}, where: 'partition > 1'}"),
+        [],
+    ),
+    (
+        "another key for each record",
+        "SYC522",
+        FLOW % ", partitions: {mapping: key}, transform: {set: {key: 'md5(key)'}}",
+        ["flow a-to-b changes keys, and each record keeps its partition"],
+    ),
+    (
+        "a field of each key goes",
+        "SYC522",
+        FLOW % ", partitions: {mapping: key}, transform: {format: {key: json}, drop: [key.email]}",
+        ["flow a-to-b changes keys, and each record keeps its partition"],
+    ),
+    (
+        "keys are read only",
+        "SYC522",
+        FLOW % ", partitions: {mapping: key}, transform: {set: {headers.k: 'md5(key)'}}",
         [],
     ),
     ("both sides", "SYC518", clusters(*REGISTRIES) + FLOW % ", sync: {schemas: {mode: once}}", []),

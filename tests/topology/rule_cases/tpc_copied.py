@@ -44,11 +44,11 @@ CASES: list[Case] = [
         ["`orders`: compact at a, compact_delete at b"],
     ),
     (
-        "fewer partitions where keys choose anew",
+        "fewer partitions, and keys need no partition of their own",
         "TPC411",
         clusters(topics(ORDERS + "partitions: 6"), topics(ORDERS + "partitions: 3"))
         + FLOW % ", partitions: {mapping: key}",
-        [],
+        ["`orders`: 3 partitions at b, 6 at a"],
     ),
     (
         "fewer partitions, with many topics",

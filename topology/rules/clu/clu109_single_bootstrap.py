@@ -12,15 +12,19 @@ from collections.abc import Iterator
 
 from topology.finding import Label, Problem
 from topology.rule import Rule, RuleContext
+from topology.rules.cluster_locations import is_placeholder_address
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for alias, cluster in context.topology.clusters.items() if context.topology is not None else ():
-        if context.topology is not None and len(cluster.bootstrap) == 1 and context.facts.cluster(alias).brokers != 1:
+    topology = context.topology
+    for alias, cluster in topology.clusters.items() if topology is not None else ():
+        if topology is None or len(cluster.bootstrap) != 1 or is_placeholder_address(cluster.bootstrap[0]):
+            continue
+        if context.facts.cluster(alias).brokers != 1:
             yield Problem(
                 "CLU109",
                 f"cluster `{alias}` has a single bootstrap address",
-                (Label(context.topology.root.where("clusters", alias, "bootstrap")),),
+                (Label(topology.root.where("clusters", alias, "bootstrap")),),
                 path=f"clusters.{alias}.bootstrap",
                 ids=(alias,),
                 help="add the address of a second broker; with one broker say `facts: {brokers: 1}`",

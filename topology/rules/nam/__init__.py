@@ -15,6 +15,7 @@ from topology.rules.nam import (
     nam309_separator_in_alias,
     nam310_mixed_separators,
     nam311_wildcard_consumer_trap,
+    nam313_class_without_dots,
     nam314_undeclared_mirrormaker,
 )
 
@@ -30,5 +31,6 @@ NAM_RULES: tuple[Rule, ...] = (
     nam309_separator_in_alias.RULE,
     nam310_mixed_separators.RULE,
     nam311_wildcard_consumer_trap.RULE,
+    nam313_class_without_dots.RULE,
     nam314_undeclared_mirrormaker.RULE,
 )

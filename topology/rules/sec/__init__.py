@@ -15,6 +15,7 @@ from topology.rules.sec import (
     sec609_classified_without_filter,
     sec610_write_needed_at_source,
     sec611_missing_acl_for_worker,
+    sec612_trust_store_is_key_store,
 )
 
 SEC_RULES: tuple[Rule, ...] = (
@@ -29,4 +30,5 @@ SEC_RULES: tuple[Rule, ...] = (
     sec609_classified_without_filter.RULE,
     sec610_write_needed_at_source.RULE,
     sec611_missing_acl_for_worker.RULE,
+    sec612_trust_store_is_key_store.RULE,
 )

@@ -1,8 +1,10 @@
 """SEC603 plaintext-link: a flow runs between regions, or between name spaces, and one of its ends speaks PLAINTEXT.
 
 Why: what leaves a site passes networks that others can read and write, and every record is on it. Two clusters are
-apart when both say a `region` and have none in common, or when the last two labels of their host names differ
-(`example.internal`, `example.org`). What is not declared is not guessed; addresses on this machine are not looked at.
+apart when both say a `region` and have none in common. Where they do not both say one, host names decide: clusters are
+apart when the last two of at least three labels differ (`k1.example.internal`, `k1.example.org`). Name spaces of
+Kubernetes (`x.orders.svc`) say nothing, nor do names of two labels. What is not declared is not guessed; addresses on
+this machine are not looked at.
 
 Source: own; apache/kafka docs/security.html for what PLAINTEXT leaves open
 """
@@ -72,6 +74,8 @@ def _explain_distance(topology: Topology, flow: Flow) -> str | None:
             for alias in (flow.source, flow.target)
         )
         return f"{flow.source} is in {one}, {flow.target} in {two}"
+    if all(find_cluster_regions(topology, alias) for alias in (flow.source, flow.target)):
+        return None  # a common region: they say themselves that they are at one site
     source, target = topology.clusters.get(flow.source), topology.clusters.get(flow.target)
     if source is None or target is None:
         return None

@@ -25,6 +25,9 @@ from topology.rules.syc import (
     syc519_one_registry_for_both,
     syc520_transform_with_schema_ids,
     syc521_transform_without_registry,
+    syc522_transform_changes_keys,
+    syc526_stretch_promises,
+    syc527_rack_serves_nobody,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -49,4 +52,7 @@ SYC_RULES: tuple[Rule, ...] = (
     syc519_one_registry_for_both.RULE,
     syc520_transform_with_schema_ids.RULE,
     syc521_transform_without_registry.RULE,
+    syc522_transform_changes_keys.RULE,
+    syc526_stretch_promises.RULE,
+    syc527_rack_serves_nobody.RULE,
 )

@@ -18,7 +18,9 @@ from topology.rules.syn import (
     syn012_missing_key,
     syn014_yaml_feature,
     syn015_wrong_expression,
+    syn016_unfilled_placeholder,
     syn018_wrong_external_flow,
+    syn019_contradictory_layout,
 )
 
 SYN_RULES: tuple[Rule, ...] = (
@@ -36,5 +38,7 @@ SYN_RULES: tuple[Rule, ...] = (
     syn012_missing_key.RULE,
     syn014_yaml_feature.RULE,
     syn015_wrong_expression.RULE,
+    syn016_unfilled_placeholder.RULE,
     syn018_wrong_external_flow.RULE,
+    syn019_contradictory_layout.RULE,
 )

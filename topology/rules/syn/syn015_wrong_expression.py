@@ -3,7 +3,10 @@
 Why: a flow whose expression cannot be parsed, names a field that `schema` does not have, has the wrong type, or calls a
 function that a proof could not repeat (a clock, a random number, code of one's own), would stop at its first record.
 Functions are looked at always, everything else with `topology lint --spark`, which starts Spark; the worker looks at
-all of it before it copies.
+all of it before it copies. A flow that changes keys without `partitions: {mapping: key}` would break what readers of
+keys rely on: that all records of one key stand in one partition, in order. The file has to say that this is meant.
+With `--spark --registries`, a `schema` that the newest version of a subject does not fit is a warning: records of that
+version would be rejected.
 
 Source: own; docs/transform.md
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.model import Flow
 from topology.record_expressions import find_unknown_functions
 from topology.rule import Rule, RuleContext
 
@@ -40,6 +44,23 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 ids=(flow.id,),
                 help="docs/transform.md lists the functions",
             )
+        yield from _find_unannounced_keys(flow)
+
+
+def _find_unannounced_keys(flow: Flow) -> Iterator[Problem]:
+    places = () if flow.plan.transform is None else flow.plan.transform.key_changes
+    if not places or flow.settings.get("partitions", "mapping", default="preserve") == "key":
+        return
+    key, _, name = places[0].partition(".")
+    yield Problem(
+        _CODE,
+        f"flow {flow.id} changes keys, and a record keeps its partition: equal new keys may lie in several",
+        (Label(flow.settings.where("transform", key, *([name] if key == "set" else [])), "changes keys"),),
+        path=f"{flow.path}.transform.{places[0]}",
+        ids=(flow.id,),
+        help="say `partitions: {mapping: key}` if readers can live with that, or leave keys as they are "
+        "(docs/transform.md#changed-keys)",
+    )
 
 
 RULE = Rule(_CODE, "wrong-expression", "error", __doc__, check)

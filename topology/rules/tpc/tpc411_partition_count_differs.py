@@ -19,8 +19,6 @@ from topology.topic_facts import FlowTopic
 
 def check(context: RuleContext) -> Iterator[Problem]:
     for flow, groups in context.facts.by_equal_facts if context.topology is not None else ():
-        if flow.settings.get("partitions", "mapping", default="preserve") != "preserve":
-            continue
         found: dict[tuple[int, int], list[FlowTopic]] = {}
         for topics in groups:
             more, fewer = topics[0].source.partitions, topics[0].target.partitions

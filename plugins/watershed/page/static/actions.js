@@ -49,6 +49,17 @@ export function remedyButtons(operations, actions, { flow, topic, partition }, a
     }));
 }
 
+// Pauses one partition, or lets it go on. paused: as `rows` have it. Nothing where this user may not operate.
+export function pauseButton(actions, flow, { topic, partition, paused }) {
+  const action = actions.find((each) => each.what === "operate" && each.allowed);
+  if (!action) return null;
+  const whole = paused === "all"; // only the whole topic can be resumed then
+  const operation = paused === null ? "pause" : "resume";
+  const text = operation === "pause" ? "Pause" : whole ? "Resume the topic" : "Resume";
+  return aboutButton(action, `${text} …`, `${text} ${whole ? topic : `${topic}-${partition}`}, flow ${flow}`,
+    { preset: { operation, flow }, suggest: whole ? { topic } : { topic, partition } });
+}
+
 const aboutButton = (action, text, label, given) =>
   h("button", { "data-act": "start", "data-dag": action.dag, "data-given": JSON.stringify(given), "data-key": `start ${action.dag} ${label}`, "aria-label": label, class: action.danger ? "danger" : null, title: `Asks first: ${action.does}` }, text);
 

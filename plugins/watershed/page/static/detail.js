@@ -1,6 +1,6 @@
 // One flow: how far each partition is, what is wrong and what to do about it.
 
-import { flowButtons, remedyButtons } from "./actions.js";
+import { flowButtons, pauseButton, remedyButtons } from "./actions.js";
 import { charts } from "./charts.js";
 import { h } from "./dom.js";
 import { alerts, panel } from "./flows.js";
@@ -29,6 +29,8 @@ export function flowDetail(told, actions) {
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
       fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.compression ? fact("compression", told.compression) : null, told.transform ? fact("changes records", told.transform) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
+    told.paused.length || told.moved.length
+      ? h("section", {}, h("h3", {}, "Ordered for single partitions"), h("ul.plain", {}, [...told.paused, ...told.moved].map((each) => h("li", {}, each.text)))) : null,
     alerts(told, false, actions),
     h("section", {}, h("h3", {}, "The last hours"), charts(told.charts)),
     h("section", {}, h("h3", {}, "Partitions"),
@@ -60,12 +62,15 @@ function partitions(told, actions) {
         h("caption", {}, "Partitions, those that need attention first"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Partition"), renamed ? h("th", { scope: "col" }, "Target topic") : null,
           h("th", { scope: "col" }, "State"),
+          h("th", { scope: "col" }, "Worker"),
           ["Next offset", "Source end", "Target end", "Lag", "Behind", "Rate", "Copied", "Reported"].map((each) => h("th.n", { scope: "col" }, each)))),
         h("tbody", {}, told.rows.map((row) =>
           h("tr", { "data-key": `partition ${place(row)}` },
             h("th", { scope: "row" }, place(row)), renamed ? h("td", {}, row.target_topic) : null,
             h("td", { class: `state ${row.level}`, title: row.error }, icon(row.state), ` ${words(row.state)}`, filling(row),
-              told.alerts.some((each) => each.count > 1) ? remedyButtons(row.operations, actions, { flow: told.id, ...row }, 1) : null),
+              told.alerts.some((each) => each.count > 1) ? remedyButtons(row.operations, actions, { flow: told.id, ...row }, 1) : null,
+              told.desired === "running" ? pauseButton(actions, told.id, row) : null),
+            h("td", {}, row.worker || "–"),
             [row.position, row.source_end, row.target_end].map((each) => h("td.n", {}, each < 0 ? "–" : number(each))),
             h("td.n", {}, number(row.lag_records)), h("td.n", {}, duration(row.lag_ms)), h("td.n", {}, rate(row.rate_bytes)),
             h("td.n", {}, bytes(row.copied_bytes)), h("td.n", {}, `${duration(row.age_ms)} ago`)))),

@@ -1,0 +1,14 @@
+"""The process that Spark forks its Python processes from (spark.python.daemon.module), on the driver's machine.
+
+It imports what tasks need, so that they need not: 0.8 s of processor time for each of four processes.
+"""
+
+import gc
+
+from pyspark.daemon import manager
+
+import spark.transform.record_rows  # noqa: F401
+
+if __name__ == "__main__":
+    gc.freeze()  # a collection in one process would copy the pages that all share
+    manager()

@@ -1,0 +1,75 @@
+"""What Spark answers to a micro-batch counts only where it is whole, and of this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replicator.batch.records import RawRecord, build_raw_batch
+from replicator.batch.untransformed_selection import UntransformedPart
+from replicator.partition_key import PartitionKey
+from replicator.transport.transform_thread import TransformFailed, TransformRequest
+from spark.transform import spark_engine
+from spark.transform.spark_engine import _Piece, _read_results
+
+SCHEMA = pa.schema(
+    [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
+     ("at", pa.int64()), ("size", pa.int64()), ("saved", pa.int64()),
+     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
+)  # fmt: skip
+BATCH = build_raw_batch([RawRecord(at, 1_700_000_000_000, b"\x01\x02v\x00") for at in (0, 1)], 0, 2)
+
+
+def build_pieces(count: int) -> list[_Piece]:
+    part = UntransformedPart(0, 2)
+    return [
+        _Piece(TransformRequest(PartitionKey("f", "t", "u", number), part, {}, 1_000), 0, 2) for number in range(count)
+    ]
+
+
+def build_row(part: int, **fields: Any) -> dict[str, Any]:
+    return dict.fromkeys(SCHEMA.names) | {"part": part, "offset": 2, "timestamp": -1} | fields
+
+
+def build_batch_row(part: int) -> dict[str, Any]:
+    return build_row(part, data=bytes(BATCH.data), saved=0, spans=[0, 2])
+
+
+def read(rows: list[dict[str, Any]], parts: int, first: int) -> list[list[int]]:
+    found = _read_results(build_pieces(parts), pa.Table.from_pylist(rows, SCHEMA), first, None)
+    return [[batch.records for batch in result.batches] for result in found]
+
+
+def test_parts_may_be_answered_in_any_order() -> None:
+    rows = [build_row(8), build_batch_row(7), build_row(7), build_batch_row(9), build_row(9)]
+    assert read(rows, 3, 7) == [[2], [], [2]]
+
+
+def test_what_compression_saved_is_told() -> None:
+    rows = [build_batch_row(0) | {"saved": 12}, build_row(0)]
+    [result] = _read_results(build_pieces(1), pa.Table.from_pylist(rows, SCHEMA), 0, None)
+    assert [batch.saved for batch in result.batches] == [12]
+
+
+def test_numbers_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_engine, "_NUMBERS", 10)
+    assert read([build_batch_row(9), build_row(9), build_row(0)], 2, 9) == [[2], []]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([build_batch_row(7), build_row(7)], "1 of 2 parts were not answered to their end"),
+        ([build_batch_row(7), build_row(8)], "1 of 2 parts were not answered to their end"),
+        ([build_row(7), build_row(7), build_row(8)], "part 7, which is answered already or of another micro-batch"),
+        ([build_row(7), build_batch_row(7), build_row(8)], "part 7, which is answered already"),
+        ([build_row(6), build_row(7), build_row(8)], "part 6, which is answered already or of another micro-batch"),
+        ([], "2 of 2 parts were not answered to their end"),
+    ],
+)
+def test_what_is_not_whole_or_of_another_micro_batch_does_not_count(rows: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(TransformFailed, match=message) as caught:
+        read(rows, 2, 7)
+    assert not caught.value.is_lasting

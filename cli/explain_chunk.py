@@ -26,10 +26,12 @@ from spark.failure_text import raise_as_spark_error
 from spark.judging.flow_observation import read_flow_facts
 from spark.judging.record_ownership import (
     is_target_shared,
+    read_feeding_producers,
     read_producers_to_skip,
     read_source_claims,
     read_target_writers,
 )
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.fetch_answers import PartitionAddress
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_reader import read_all_fingerprints
@@ -117,6 +119,7 @@ def _explained(
             frozenset(skip),
             schema_ids.get(chunk["topic"], NO_ID_REWRITE),
             claims=claims,
+            marks=_read_marks(flow, chunk["topic"], settings[0]) if not foreign else NO_MARKS,
         ),
         PartitionAddress(
             settings[1], chunk["target_topic"], ids[1], chunk["partition"], timestamps, only=frozenset(only)
@@ -163,6 +166,11 @@ def _origin_reader(flow: PlanFlow, addresses: tuple[PartitionAddress, PartitionA
     runs = read_ledger(target.settings, flow=flow.id).map(flow.id, source.topic, source.partition)
     plain = replace(source, ids=NO_ID_REWRITE)  # as it is stored
     return OriginReader(runs.to_source, lambda span, at: read_whole_records(plain, span, at))
+
+
+def _read_marks(flow: PlanFlow, topic: str, source: ConnectionSettings) -> ExternalMarks:
+    headers = flow.list_left_out_marks(topic)
+    return ExternalMarks(headers, read_feeding_producers(source)) if headers else NO_MARKS
 
 
 def _whose(

@@ -25,11 +25,26 @@ def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 @click.option(
     "--from", "wanted", metavar="FORMAT", callback=_formats, help="Its format, instead of telling by content."
 )
+@click.option(
+    "--keep-running",
+    "kept",
+    metavar="FLOW",
+    multiple=True,
+    help="A flow that its tool goes on to make: it becomes one of `external_flows`. `all` for all; may be repeated.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the topology here.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_context
-def import_(ctx: click.Context, path: Path, wanted: str | None, output: Path | None, form: str, as_json: bool) -> int:
+def import_(
+    ctx: click.Context,
+    path: Path,
+    wanted: str | None,
+    kept: tuple[str, ...],
+    output: Path | None,
+    form: str,
+    as_json: bool,
+) -> int:
     """Turn a foreign replication configuration into a topology file, on stdout.
 
     On stderr: what could not be carried over, what the foreign file does wrong, and what the linter says about the
@@ -39,9 +54,11 @@ def import_(ctx: click.Context, path: Path, wanted: str | None, output: Path | N
     """
     from topology.interop.import_formats import import_path
     from topology.interop.import_report import build_import_report
+    from topology.interop.kept_flows import keep_flows_running
 
     quiet = bool((ctx.obj or {}).get("quiet"))
-    report = build_import_report(import_path(path, wanted), str(output) if output is not None else "topology.yaml")
+    imported = keep_flows_running(import_path(path, wanted), kept)
+    report = build_import_report(imported, str(output) if output is not None else "topology.yaml")
     if output is not None:
         output.write_text(report.text, encoding="utf-8")
     if form == "json" or as_json:

@@ -15,6 +15,7 @@ import click
 
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 from cutover.operations.moved_applications import describe_moved_applications
+from topology.external_flows import render_external_flows
 from topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:
@@ -38,10 +39,11 @@ def status(path: Path, watch: bool, form: str) -> int:
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)
     targets = {flow.target: connect(flow.target) for flow in plan.flows}
+    others = render_external_flows(plan.external_flows)
     if watch and form == "text" and sys.stdout.isatty():
         from cli.status_table import watch_flows
 
-        return watch_flows(plan.topology, lambda: _flows(plan, targets, path))
+        return watch_flows(plan.topology, lambda: _flows(plan, targets, path), others=others)
     from clusters.errors import ClusterError
 
     while True:
@@ -58,12 +60,13 @@ def status(path: Path, watch: bool, form: str) -> int:
                 "schema": 1,
                 "topology": plan.topology,
                 "flows": flows,
+                "copied_by_others": [each.to_json() for each in plan.external_flows],
                 "moved": describe_moved_applications(plan, connect),
             }
             click.echo(json.dumps(told, indent=2))
         else:
             click.echo(_table(flows))
-            for line in describe_moved_applications(plan, connect):
+            for line in (*others, *describe_moved_applications(plan, connect)):
                 click.echo(line)
         if not watch:
             return 0

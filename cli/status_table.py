@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -36,8 +36,14 @@ _LOUD = "bold red"
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], console: Console | None = None) -> int:
-    """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0."""
+def watch_flows(
+    topology: str,
+    flows: Callable[[], list[dict[str, Any]]],
+    console: Console | None = None,
+    others: Sequence[str] = (),
+) -> int:
+    """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0. others:
+    lines about copies that are not ours."""
     from clusters.errors import ClusterError
 
     history: dict[str, list[float]] = {}
@@ -47,7 +53,7 @@ def watch_flows(topology: str, flows: Callable[[], list[dict[str, Any]]], consol
         with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
             while True:
                 try:
-                    last, since = draw_status_table(topology, flows(), history), time.strftime("%H:%M:%S")
+                    last, since = draw_status_table(topology, flows(), history, others), time.strftime("%H:%M:%S")
                     live.update(last, refresh=True)
                 except ClusterError as error:
                     live.update(_mark_stale(last, since, error), refresh=True)
@@ -67,7 +73,9 @@ def _mark_stale(last: Group, since: str, error: Exception) -> Group:
     return Group(*last.renderables, reason)
 
 
-def draw_status_table(topology: str, flows: list[dict[str, Any]], history: dict[str, list[float]]) -> Group:
+def draw_status_table(
+    topology: str, flows: list[dict[str, Any]], history: dict[str, list[float]], others: Sequence[str] = ()
+) -> Group:
     """The table of now; `history` (flow id → rates in bytes a second) grows by one."""
     table = Table(title=f"{topology}  {time.strftime('%H:%M:%S')}", title_justify="left", expand=True, box=None)
     for name, right in (("flow", False), ("state", False), ("partitions", True), ("lag", True), ("behind", True)):
@@ -87,7 +95,8 @@ def draw_status_table(topology: str, flows: list[dict[str, Any]], history: dict[
             render_decimal_size(flow["rate_bytes"]) + "/s",
             make_visible_text(draw_sparkline(rates[-30:]), style="cyan"),
         )
-    return Group(table, *_told(flows), make_visible_text("Ctrl-C ends", style="dim"))
+    beside = [make_visible_text(line, style="dim") for line in others]
+    return Group(table, *_told(flows), *beside, make_visible_text("Ctrl-C ends", style="dim"))
 
 
 def _told(flows: list[dict[str, Any]]) -> list[RichText]:

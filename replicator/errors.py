@@ -7,6 +7,7 @@
     ├── LedgerThreadEnded  a worker that would never hear again what the ledger holds
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
         ├── ForeignWrite    a batch under the id of a flow that did not write it
+        ├── PartlyMarked    a batch of which only some records have the header of another tool
         ├── OversizedBatch  a batch that holds more than may be opened
         ├── CompactionHole  a batch behind a hole, where holes cannot be copied yet
         ├── EndPassed       a batch with a record of the time at which the copy ends
@@ -92,6 +93,19 @@ class ForeignWrite(BadBatch):
         super().__init__(
             f"foreign record under our id: it carries producer id {producer_id} of a flow into this cluster, and no "
             f"flow's ledger there claims source offsets {base_offset} to {end - 1}",
+            base_offset,
+            "source_foreign_write",
+        )
+
+
+class PartlyMarked(BadBatch):
+    """A batch of which only some records have the header with which another tool marks its own. `end` is behind it."""
+
+    def __init__(self, base_offset: int, end: int, header: str, marked: int, count: int) -> None:
+        self.end = end
+        super().__init__(
+            f"{marked} of its {count} records have the header `{header}`, with which another tool marks what it "
+            f"writes, and the others do not (source offsets {base_offset} to {end - 1})",
             base_offset,
             "source_foreign_write",
         )

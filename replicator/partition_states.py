@@ -45,7 +45,8 @@ REMEDIES: Final = {
     "source's log, or the group has none. Write another `delivery.start` and `topology apply {file}`, or let the group "
     "commit a position on {topic} there; it is looked at again by itself",
     "source_foreign_write": "a record at the source names one of our flows as its producer, and that flow did not "
-    "write it. Find who has WRITE on {topic} there. To copy it as what it is, an application's record, "
+    "write it; or only some records of a batch have the header of another tool. Find who has WRITE on {topic} there. "
+    "To copy it as what it is, an application's record, "
     "`topology flow copy-foreign {flow} {file} --topic {topic} --partition {partition}`",
     "target_gone": "the target topic was deleted or created again. To copy it again from the source, " + _RESEED,
     "target_foreign_write": "somebody else writes to the target partition. Stop that writer, then "

@@ -317,6 +317,7 @@ def _observe_own_flow(run: _ProofRun, facts: FlowFacts) -> list[ObservedPartitio
             o.barrier,
             skip=facts.skip,
             claims=claims,
+            marks=facts.marks_of(place.topic),
         )
         return count(wanted) == 0
 

@@ -60,6 +60,7 @@ def fix_partitions(
                 compacted=pair.compacted,
                 only_copy_compacts=pair.only_copy_compacts,
                 transform=None if facts.foreign else facts.flow.transform,
+                marks=facts.marks_of(topic),
                 timestamps=pair.timestamps,
                 skip=facts.skip,
                 only=facts.only,

@@ -3,7 +3,7 @@ flows costs about 1000 comparisons instead of half a million."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topology.model import Flow
@@ -60,6 +60,20 @@ def find_write_collisions(graph: TopicGraph) -> Iterator[_WriteCollision]:
                 if known is None or (len(name), name) < (len(known.name), known.name):
                     found[key] = _WriteCollision(cluster, name, first, second)
         yield from (found[key] for key in sorted(found))
+
+
+def find_shared_topics(graph: TopicGraph, is_wanted: Callable[[Flow], bool]) -> Iterator[tuple[str, str, Flow, Flow]]:
+    """A wanted flow and another one that write one topic, as (cluster, name, wanted, other), once a pair. Whether they
+    allow a merge does not count."""
+    for cluster, written in sorted(graph.writers.items()):
+        wanted = sorted({(flow.id, symbol) for (_, symbol), flow in written.items() if is_wanted(flow)}, key=str)
+        told: set[tuple[str, str]] = set()
+        for flow_id, symbol in wanted:
+            for (other_id, other), flow in sorted(written.items(), key=lambda each: (each[0][0], str(each[0][1]))):
+                if other_id != flow_id and (flow_id, other_id) not in told and symbol.collides(other):
+                    told.add((flow_id, other_id))
+                    name = max(str(symbol), str(other), key=lambda text: (len(text), text))
+                    yield cluster, name, written[flow_id, symbol], flow
 
 
 def list_collision_candidates(by_symbol: Mapping[TopicSymbol, list[Flow]]) -> Iterator[tuple[TopicSymbol, TopicSymbol]]:

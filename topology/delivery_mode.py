@@ -46,7 +46,7 @@ class DeliveryMode:
 def choose_delivery_modes(topology: Topology) -> dict[str, DeliveryMode]:
     """The delivery mode of each flow, by flow id. The order of flows in the file does not matter."""
     graph = TopicGraph()
-    with limit_overlap_work_for(len(topology.flows)):
+    with limit_overlap_work_for(len(topology.all_flows)):
         lanes = OutgoingFlows(topology)
         follow_names(graph, lanes, list(lanes.births()))
         found = _Found(topology, graph)
@@ -131,7 +131,7 @@ class _Found:
     def _back_by_clusters(self, flow: Flow) -> bool:
         todo, seen = [flow.target], {flow.target}
         following: dict[str, set[str]] = {}
-        for each in self.topology.flows:
+        for each in self.topology.all_flows:
             if _runs(each):
                 following.setdefault(each.source, set()).add(each.target)
         while todo:
@@ -249,7 +249,7 @@ def _written(topology: Topology) -> dict[str, dict[TopicSymbol, list[Flow]]]:
     """
     found: dict[str, dict[TopicSymbol, list[Flow]]] = {}
     known: dict[tuple[TopicSelection, Naming], tuple[TopicSymbol, ...]] = {}
-    for flow in topology.flows:
+    for flow in topology.all_flows:
         if flow.source == flow.target:
             continue
         key = (flow.plan.topics, flow.plan.naming)

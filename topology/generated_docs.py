@@ -37,12 +37,15 @@ _GENERATED = "<!-- Written by `make docs`; change the code, not this page. -->\n
 _HEAD = """`apiVersion: topology/v1alpha1`. Keys in **bold** must be said. Amounts carry their unit. Unknown keys,
 duplicate keys and ambiguous values are findings with line and column. `topology schema` prints the same as JSON
 Schema for editors: begin a file with `# yaml-language-server: $schema=PATH` of that file. Several files of one
-folder with the same `metadata.name` form one topology: clusters and flows are put together, every other section
-is said once. Examples: `topology/examples/`.
+folder with the same `metadata.name` form one topology: clusters, flows and external flows are put together, every
+other section is said once. Examples: `topology/examples/`.
 """
 _LAYERS = """Under `defaults:`, in a pattern, and in each of `flows:`. A flow's settings lie over its pattern's,
 and those over the defaults, key by key; lists and `naming` are replaced as a whole. `topology explain FLOW.FIELD
 PATH` says where a value came from.
+"""
+_EXTERNAL = """Copies that other tools make ([While MirrorMaker still runs](external-flows.md)). `defaults:` does not
+lie under them.
 """
 _UNITS = """| amount | written as | units |
 |---|---|---|
@@ -78,6 +81,7 @@ def render_language_reference() -> str:
     flow = _known("flows")
     own = RecordShape({name: key for name, key in flow.fields.items() if name not in FLOW_SETTINGS}, flow.required)
     parts.append("## `flows[]`\n\n" + _table(own) + "\nand every setting.\n")
+    parts.append(f"## `external_flows[]`\n\n{_EXTERNAL}\n{_table(_known('external_flows'))}")
     pattern = _must(TOPOLOGY_SHAPE.fields["pattern"].shape)
     for name, key in pattern.fields.items():
         body = _must(key.shape)

@@ -31,6 +31,7 @@ _SECTION = re.compile(
     r"^(?:[^\S\n]|[{\"'-])*+(?:apiVersion|kind|metadata|clusters?|defaults|patterns?|flows?|migration)\b", re.MULTILINE
 )
 _FENCE = re.compile("^(?:```|~~~)", re.MULTILINE)
+_JOINED_SECTIONS = ("clusters", "flows", "external_flows", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def _together(roots: list[YamlNode]) -> YamlNode:
             if index and key.text in ("apiVersion", "kind"):
                 continue
             first = sections.get(key.text)
-            if first is None or first.kind != value.kind or key.text not in ("clusters", "flows", "metadata"):
+            if first is None or first.kind != value.kind or key.text not in _JOINED_SECTIONS:
                 copy = YamlNode(value.kind, value.span, value.text, value.plain, list(value.items), list(value.entries))
                 sections.setdefault(key.text, copy)
                 whole.entries.append((key, copy))

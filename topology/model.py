@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from topology.external_flows import ExternalFlow
 from topology.finding import FileSpan
 from topology.migration_waves import PlanMigration
 from topology.plan import PlanCluster, PlanFlow
@@ -76,12 +77,14 @@ def build_mapping(span: FileSpan, fields: Mapping[str, CheckedValue], key: FileS
 @dataclass(frozen=True, slots=True, eq=False)
 class Flow:
     """A flow after expansion; each is itself, whatever it says. `settings` is the merged tree; each value's span is its
-    origin. `declared` is where the flow is said (its line in `flows:`, or the pattern's), `path` like `flows[2]`."""
+    origin. `declared` is where the flow is said (its line in `flows:`, or the pattern's), `path` like `flows[2]`.
+    external: what another tool copies; `plan` then holds its ends, topics and names only."""
 
     plan: PlanFlow
     settings: CheckedValue
     declared: FileSpan
     path: str
+    external: ExternalFlow | None = None
 
     @property
     def id(self) -> str:
@@ -100,18 +103,41 @@ class Flow:
 
     @property
     def merge_allowed(self) -> bool:
-        """True if the file says that several flows may write the same target topic."""
-        return self.plan.merge
+        """True if the file says that several flows may write the same target topic. Another tool asks nobody: there
+        our flow has to say it."""
+        return self.plan.merge or self.external is not None
 
     @property
     def duplicates_allowed(self) -> bool:
         """True if the file accepts that a record arrives on several paths."""
         return self.plan.merge and self.settings.get("merge", "duplicates") == "allowed"
 
+    def list_written_clusters(self) -> frozenset[str]:
+        """The clusters that a guard at the target knows of a record which this flow wrote without a guard.
+
+        Of another tool's records it knows the source only where the file says both how they are told apart and the
+        source's cluster id: every flow behind it compares ids.
+        """
+        if self.external is None or (self.external.is_recognizable and self.external.source_id is not None):
+            return frozenset({self.source, self.target})
+        return frozenset({self.target})
+
+    def is_known_return(self, following: Flow) -> bool:
+        """Whether the guard of `following`, which reads where this flow writes, knows that this flow's records come
+        from its target."""
+        known = self.external is not None and self.external.is_recognizable
+        return known and following.plan.guard == "producer_id" and following.target == self.source
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether what it writes is told apart from what applications write at its target."""
+        return self.external is None or self.external.is_recognizable
+
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """`root` is the checked file. Flows are sorted by id; of two with one id only the first is here."""
+    """`root` is the checked file. Flows are sorted by id; of two with one id only the first is here. external_flows:
+    what other tools copy, sorted by id."""
 
     file: str
     name: str
@@ -119,6 +145,12 @@ class Topology:
     clusters: Mapping[str, PlanCluster]
     flows: tuple[Flow, ...]
     migration: PlanMigration | None
+    external_flows: tuple[Flow, ...] = ()
+
+    @property
+    def all_flows(self) -> tuple[Flow, ...]:
+        """Ours, then those of other tools."""
+        return (*self.flows, *self.external_flows)
 
     def flow(self, flow_id: str) -> Flow | None:
         """The flow with this id, or None."""

@@ -15,6 +15,7 @@ from topology.bounded_json import parse_json_object
 from topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from topology.egress_compression import EgressCompression
 from topology.errors import NotInPlan, UnreadablePlan
+from topology.external_flows import ExternalFlow
 from topology.migration_waves import PlanMigration
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
@@ -209,6 +210,7 @@ class PlanFlow:
     transform: which records travel and what is changed in them; None: all of them, as they are.
     end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
+    beside: what other tools copy from or to the flow's source; the flow leaves their records and topics to them.
     source_rack: the rack of the source that the workers stand in; they fetch from a replica there (KIP-392). None: from
     leaders.
     """
@@ -250,11 +252,32 @@ class PlanFlow:
     compression: EgressCompression | None = None
     transform: RecordTransform | None = None
     end: CopyEnd | None = None
+    beside: tuple[ExternalFlow, ...] = ()
     source_rack: str | None = None
 
     def selects(self, topic: str) -> bool:
-        """Whether this source topic travels: included, not excluded, not internal."""
-        return self.topics.selects(topic)
+        """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
+        return self.topics.selects(topic) and not (self.beside and self._is_left_to_others(topic))
+
+    def _is_left_to_others(self, topic: str) -> bool:
+        """Whether the topic is one with which a tool talks to itself, or holds only what a tool brought and the guard
+        would leave out."""
+        for tool in self.beside:
+            if topic in tool.list_own_topics(self.source) and topic not in self.topics.included.literals:
+                return True
+            if tool.target == self.source and self.leaves_out_records_of(tool) and tool.is_only_writer(topic):
+                return True
+        return False
+
+    def leaves_out_records_of(self, tool: ExternalFlow) -> bool:
+        """Whether records that the tool brought to the flow's source do not travel on: the flow takes only what is born
+        there, or they come from where it would bring them."""
+        return self.forward == "local" or (self.guard == "producer_id" and tool.source == self.target)
+
+    def list_left_out_marks(self, topic: str) -> tuple[str, ...]:
+        """Headers of records in a source topic that other tools brought and that do not travel on."""
+        found = (tool for tool in self.beside if tool.target == self.source and tool.brings(topic))
+        return tuple(tool.marks_with for tool in found if tool.marks_with and self.leaves_out_records_of(tool))
 
     def target_topic(self, topic: str) -> str:
         """What a source topic is called at the target (whether or not the flow selects it)."""
@@ -314,6 +337,8 @@ class PlanFlow:
             value["transform"] = self.transform.to_json()
         if self.end is not None:  # older plans keep their hash
             value["end"] = encode_bound(self.end)
+        if self.beside:  # older plans keep their hash
+            value["beside"] = [each.to_json() for each in self.beside]
         if self.source_rack is not None:  # older plans keep their hash
             value["source_rack"] = self.source_rack
         return value
@@ -330,6 +355,7 @@ class PlanFlow:
                 "transform": RecordTransform.from_json(value.get("transform")),
                 "start": decode_bound(value.get("start", "earliest")),
                 "end": decode_bound(value.get("end")),
+                "beside": tuple(map(ExternalFlow.from_json, value.get("beside", ()))),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),
@@ -343,7 +369,8 @@ class PlanFlow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Clusters and flows are sorted by alias and id. proofs: name → what was shown, as JSON."""
+    """Clusters and flows are sorted by alias and id. proofs: name → what was shown, as JSON. external_flows: what other
+    tools copy beside, sorted by id; nothing here executes it."""
 
     topology: str
     clusters: tuple[PlanCluster, ...]
@@ -352,6 +379,7 @@ class Plan:
     proofs: dict[str, Any] = field(default_factory=dict)
     schema: int = _SCHEMA
     hash: str = ""
+    external_flows: tuple[ExternalFlow, ...] = ()
 
     def cluster(self, alias: str) -> PlanCluster:
         """Raises NotInPlan (a KeyError)."""
@@ -399,6 +427,7 @@ def decode_plan(text: str, *, own: bool = False) -> Plan:
             flows=tuple(map(PlanFlow.from_json, value["flows"])),
             migration=None if migration is None else PlanMigration.from_json(migration),
             proofs=value["proofs"],
+            external_flows=tuple(map(ExternalFlow.from_json, value.get("external_flows", ()))),
         )
         stated = value["hash"]
     except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -412,7 +441,7 @@ def decode_plan(text: str, *, own: bool = False) -> Plan:
 
 
 def _document(plan: Plan) -> dict[str, Any]:
-    return {
+    document = {
         "schema": plan.schema,
         "hash": plan.hash,
         "topology": plan.topology,
@@ -421,3 +450,6 @@ def _document(plan: Plan) -> dict[str, Any]:
         "migration": None if plan.migration is None else plan.migration.to_json(),
         "proofs": plan.proofs,
     }
+    if plan.external_flows:  # older plans keep their hash
+        document["external_flows"] = [each.to_json() for each in plan.external_flows]
+    return document

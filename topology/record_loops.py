@@ -1,7 +1,7 @@
 """Follows records from the topic where they are produced: where they arrive, arrive twice, or circulate without end.
 
 A guard knows the path of a record only as far as guarded flows recorded it. Behind an unguarded flow, it knows only the
-source and the target of that flow.
+source and the target of that flow. Behind another tool it knows what the file lets it tell (`Flow.is_told_apart`).
 
 In a topology without duplicates, records of one origin arrive at most once at each topic. So the work grows linearly
 with the topics that they reach. Unless duplicates are allowed, a second path to the same topic is reported and not
@@ -98,9 +98,9 @@ class _Birth:
             for symbol, flows in self.lanes.out_of(copy.route.end):
                 steps += len(flows)
                 for flow in flows:
-                    if copy.route.flows and flow.plan.forward == "local":
+                    if copy.route.is_kept_local_by(flow):
                         stopped.append((copy.route, flow))
-                    else:
+                    elif not copy.route.is_left_out_by(flow):
                         self._step(copy, flow, symbol)
         self.cut |= bool(self.todo)
         routes = [route for found in self.arrived.values() for route in found if route.flows]
@@ -116,7 +116,7 @@ class _Birth:
         visits = [index for index, node in enumerate(route.nodes) if node[0] == flow.target] if looping else []
         earlier = [index for index in visits if symbol.meets(route.nodes[index][1])]
         guarded = flow.plan.guard == "producer_id"
-        if guarded and flow.target in copy.memory:
+        if guarded and (flow.target in copy.memory or route.is_known_to_return_by(flow)):
             if earlier:
                 graph.returns.append(following)
             return
@@ -162,7 +162,7 @@ class _Birth:
 
     def _ends(self, flow: Flow) -> frozenset[str]:
         """The clusters that a guard knows for a record that an unguarded flow wrote."""
-        return self.loops & {flow.source, flow.target}
+        return self.loops & flow.list_written_clusters()
 
     def _twice(self, twin: FlowPath, following: FlowPath) -> None:
         """Reports a duplicate, unless the last flows of both paths allow it.

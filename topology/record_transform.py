@@ -19,6 +19,7 @@ RecordFormat = Literal["bytes", "string", "json"] | RegistryFormat
 REGISTRY_FORMATS: Final[tuple[RegistryFormat, ...]] = ("avro", "protobuf")  # records with the id of a schema in front
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = ("bytes", "string", "json", *REGISTRY_FORMATS)
 _SECRET = re.compile(r"\bsecret\s*\(\s*'([^']*)'\s*\)", re.IGNORECASE)
+_TEXT = re.compile(r"'[^'\\]+'")  # of Spark SQL
 _SECRET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _SIDES: Final = ("key", "value")
 _HEADERS = "headers"
@@ -75,6 +76,17 @@ class RecordTransform:
         """Where it stands in the file, such as `where` or `set.value.email`, and the text."""
         condition = () if self.where is None else (("where", self.where),)
         return (*condition, *((f"set.{path}", text) for path, text in self.changes))
+
+    def list_constant_headers(self) -> tuple[str, ...]:
+        """Headers that every record gets: those that are set to a text, not to what an expression makes of a record."""
+        parts = ((parse_changed_part(path), text) for path, text in self.changes)
+        return tuple(part.names[0] for part, text in parts if part.part == _HEADERS and _TEXT.fullmatch(text.strip()))
+
+    def list_uncertain_headers(self) -> tuple[str, ...]:
+        """Headers that a record may have lost on its way: those that are dropped, or set to an expression."""
+        changed = (parse_changed_part(path) for path in (*self.drops, *(path for path, _ in self.changes)))
+        named = {part.names[0] for part in changed if part.part == _HEADERS}
+        return tuple(sorted(named - set(self.list_constant_headers())))
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form of the plan."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from topology import naming
 from topology.application_controls import AirflowControl, HttpAuthentication, KubernetesControl, PlanApplication
 from topology.egress_compression import EgressCompression, build_egress_compression
+from topology.external_expansion import build_declared_naming, build_external_flow, find_external_flow_problems
 from topology.finding import Label, Problem
 from topology.migration_waves import (
     ApprovalGate,
@@ -75,6 +75,8 @@ def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Prob
                 problems.append(Problem("SYN012", message, (Label(draft.declared),), draft.path, ids=(draft.id,)))
             continue
         flows.append(Flow(_plan_flow(draft, shared), draft.settings, draft.declared, draft.path))
+    external, more = _external_flows(root, {draft.id for draft in drafts})
+    problems += more
     clusters = root.at("clusters")
     for alias, value in clusters.fields.items() if clusters else ():
         problems += _connection_problems(alias, value)
@@ -85,8 +87,25 @@ def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Prob
         clusters={alias: _cluster(alias, value) for alias, value in (clusters.fields if clusters else {}).items()},
         flows=tuple(flows),
         migration=_migration(root.at("migration")),
+        external_flows=external,
     )
     return topology, problems
+
+
+def _external_flows(root: CheckedValue, flow_ids: Collection[str]) -> tuple[tuple[Flow, ...], list[Problem]]:
+    """Those that say who copies what from where to where. Of two with one name only the first."""
+    problems = list(find_external_flow_problems(root, flow_ids))
+    found: dict[str, Flow] = {}
+    for index, value in enumerate(root.list("external_flows")):
+        path = f"external_flows[{index}]"
+        if value.at("topics") is not None and not value.list("topics", "include"):
+            message = f"external flow {value.get('name')} says no `topics.include`"
+            problems.append(Problem("SYN012", message, (Label(value.span),), path))
+        elif all(value.get(name) is not None for name in ("name", "tool", "source", "target")) and value.at("topics"):
+            source_id = root.get("clusters", value.get("source"), "cluster_id")
+            flow = build_external_flow(value, path, _selection(value), source_id)
+            found.setdefault(flow.id, flow)
+    return tuple(found[name] for name in sorted(found)), problems
 
 
 def _connection_problems(alias: str, cluster: CheckedValue) -> Iterable[Problem]:
@@ -227,11 +246,15 @@ class _Shared:
     def naming(self, draft: FlowDraft) -> Naming:
         renames = draft.settings.at("naming", "map")
         if renames is None or draft.settings.get("naming", "policy") != "map":
-            return _naming(draft)
+            return self._build(draft)
         found = self._maps.get(id(renames))
         if found is None:
-            found = self._maps[id(renames)] = _naming(draft)
+            found = self._maps[id(renames)] = self._build(draft)
         return found
+
+    def _build(self, draft: FlowDraft) -> Naming:
+        policy = draft.settings.get("naming", "policy", default="identity")
+        return build_declared_naming(draft.settings, policy, draft.source, draft.target)
 
     def find_source_rack(self, draft: FlowDraft) -> str | None:
         """The rack of the source that the flow's workers stand in, where the file says one."""
@@ -335,19 +358,6 @@ def _proof_policy(settings: CheckedValue) -> ProofPolicy:
 def _names(settings: CheckedValue, kind: str) -> NameFilter:
     at = ("sync", kind)
     return NameFilter(sort_selectors(settings.texts(*at, "include")), sort_selectors(settings.texts(*at, "exclude")))
-
-
-def _naming(draft: FlowDraft) -> Naming:
-    policy = draft.settings.get("naming", "policy", default="identity")
-    if policy == "prefix":
-        return naming.build_prefix_naming(draft.source, draft.settings.get("naming", "separator", default="."))
-    if policy == "template":
-        return naming.build_template_naming(draft.settings.get("naming", "template"), draft.source, draft.target)
-    if policy == "map":
-        renames = draft.settings.at("naming", "map")
-        assert renames is not None, "checked by the language"
-        return Naming("map", map=tuple(sorted((name, to.data) for name, to in renames.fields.items())))
-    return Naming()
 
 
 def _migration(value: CheckedValue | None) -> PlanMigration | None:

@@ -60,7 +60,7 @@ class RuleContext:
     @cached_property
     def graph(self) -> TopicGraph | None:
         """Built once, when the first rule needs it."""
-        if self.topology is None or not self.topology.flows:
+        if self.topology is None or not self.topology.all_flows:
             return None
         from topology.topic_graph_builder import build_topic_graph
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from topology.external_flows import REPLICATOR_HEADER
 from topology.model import Flow, Topology
 from topology.text_escaping import shorten_and_escape
 from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
@@ -69,6 +70,29 @@ class FlowPath:
         """The path with one more flow, which brings the topic as `symbol`."""
         return FlowPath((*self.nodes, (flow.target, symbol)), (*self.flows, flow))
 
+    def is_kept_local_by(self, flow: Flow) -> bool:
+        """Whether a flow with `forward: local` does not take the records of this path: it knows that they are not born
+        where they stand."""
+        return flow.plan.forward == "local" and bool(self.flows) and self.flows[-1].is_told_apart
+
+    def is_known_to_return_by(self, flow: Flow) -> bool:
+        """Whether a guard knows from the last flow of the path that its records come from where `flow` leads."""
+        return bool(self.flows) and self.flows[-1].is_known_return(flow)
+
+    def is_left_out_by(self, flow: Flow) -> bool:
+        """Whether `flow` is another tool's and does not copy the records of this path: they have the header that it
+        leaves out, or Replicator's own note that it took them from where it would bring them."""
+        tool = flow.external
+        if tool is None:
+            return False
+        if tool.leaves_out is not None and tool.leaves_out in _list_headers(self.flows):
+            return True
+        noted = tool.tool == "replicator" and tool.marks_with == REPLICATOR_HEADER
+        return noted and any(
+            each.external is not None and each.external.marks_with == REPLICATOR_HEADER and each.source == flow.target
+            for each in self.flows
+        )
+
     def loop(self) -> FlowPath:
         """The part from the first visit of the last cluster on."""
         start = next(index for index, (cluster, _) in enumerate(self.nodes) if cluster == self.end[0])
@@ -80,6 +104,19 @@ class FlowPath:
         start = min(range(len(around)), key=lambda index: (around[index][0], str(around[index][1])))
         nodes = (*around[start:], *around[:start])
         return FlowPath((*nodes, nodes[0]), (*self.flows[start:], *self.flows[:start]))
+
+
+def _list_headers(flows: tuple[Flow, ...]) -> set[str]:
+    """Headers that every record has which passed these flows, as far as the file tells."""
+    found: set[str] = set()
+    for flow in flows:
+        if flow.external is not None and flow.external.marks_with is not None:
+            found.add(flow.external.marks_with)
+        elif flow.plan.transform is not None:
+            found = (found | set(flow.plan.transform.list_constant_headers())) - set(
+                flow.plan.transform.list_uncertain_headers()
+            )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +173,9 @@ class OutgoingFlows:
     a group."""
 
     def __init__(self, topology: Topology) -> None:
-        self.flows = len(topology.flows)
+        self.flows = len(topology.all_flows)
         lanes: dict[str, dict[Any, list[Flow]]] = {}
-        for flow in topology.flows:
+        for flow in topology.all_flows:
             if flow.source != flow.target:
                 lanes.setdefault(flow.source, {}).setdefault((flow.plan.topics, flow.plan.naming), []).append(flow)
         self._lanes: Mapping[str, _Leaving] = {

@@ -13,7 +13,7 @@ from topology.topic_graph import OutgoingFlows, TopicGraph
 def build_topic_graph(topology: Topology) -> TopicGraph:
     """Follows the topics of every flow's source until nothing new appears. The result is the same for every order of
     the flows in the file."""
-    graph = TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.flows))
+    graph = TopicGraph(ways=frozenset((flow.source, flow.target) for flow in topology.all_flows))
     outgoing = OutgoingFlows(topology)
     origins = list(outgoing.births())
     follow_names(graph, outgoing, origins)
@@ -31,7 +31,7 @@ def _find_clusters_on_loops(topology: Topology) -> frozenset[str]:
 
     Found by removing clusters without incoming flows, then those without outgoing flows, until none is left to remove.
     """
-    edges = {(flow.source, flow.target) for flow in topology.flows if flow.source != flow.target}
+    edges = {(flow.source, flow.target) for flow in topology.all_flows if flow.source != flow.target}
     reachable = _remove_unreached_clusters(edges)
     backward = {(target, source) for source, target in edges if source in reachable and target in reachable}
     return _remove_unreached_clusters(backward)

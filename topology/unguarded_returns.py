@@ -56,20 +56,26 @@ class UnguardedReturns:
     def _lets_pass(self, flow: Flow, route: FlowPath, memory: frozenset[str]) -> bool:
         """True if a record can pass the flow on a cycle: the first flow of the path has no guard, and a record that
         circulates is a replicated one for every flow."""
-        if flow.plan.forward == "local" or flow.target not in self.loops:
+        if flow.target not in self.loops or route.is_left_out_by(flow):
             return False
-        return flow.plan.guard == "none" or (bool(route.flows) and flow.target not in memory)
+        if flow.plan.forward == "local" and (not route.flows or route.is_kept_local_by(flow)):
+            return False
+        if flow.plan.guard == "none":
+            return True
+        return bool(route.flows) and flow.target not in memory and not route.is_known_to_return_by(flow)
 
     def _step(self, route: FlowPath, flow: Flow, symbol: TopicSymbol, memory: frozenset[str]) -> None:
         following = route.then(flow, symbol)
         cluster, first = self.origin
         if flow.target == cluster and symbol.meets(first):
+            if following.is_left_out_by(following.flows[0]):
+                return  # it takes them once, and not again when they come back
             self.graph.cycles.append(following)
             self.told += 1
             return
         if self._grows(following):
             return
-        known = memory | {flow.target} if flow.plan.guard == "producer_id" else frozenset({flow.source, flow.target})
+        known = memory | {flow.target} if flow.plan.guard == "producer_id" else flow.list_written_clusters()
         if self._is_covered(flow.target, symbol, known):
             return
         if len(following.flows) >= MAX_PATH_HOPS:

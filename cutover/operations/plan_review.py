@@ -28,6 +28,7 @@ from topology.cluster_capabilities import ClusterCapabilities
 from topology.copy_bounds import encode_bound
 from topology.delivery_guarantee import GuaranteeDecision
 from topology.drift import FieldDrift, find_drift
+from topology.external_flows import render_external_flows
 from topology.inventory import Inventory
 from topology.lint import LintResult, lint_path
 from topology.lint_configuration import LintConfiguration
@@ -198,6 +199,7 @@ def _document(review: PlanReview) -> dict[str, Any]:
         ],
         "offsets": [each.to_json() for each in review.offsets],
         "compression": [each.to_json() for each in review.compression],
+        "copied_by_others": [each.to_json() for each in compiled.external_flows],
         "not_executed": [asdict(each) for each in review.missing],
         "findings": [finding.to_json() for finding in review.lint.findings],
     }
@@ -218,6 +220,10 @@ def _describe_flow(flow: PlanFlow, spark_plan: str | None) -> Iterator[str]:
         yield f"  {flow.id} copies in transactions{told}: {flow.delivery_reason}"
     if flow.offsets_reason:
         yield f"  {flow.id} translates offsets, though the file asks for `aligned`: {flow.offsets_reason}"
+    for tool in flow.beside:
+        if tool.target == flow.source and flow.leaves_out_records_of(tool):
+            can = "does not copy" if tool.is_recognizable else "cannot tell from what is born there, and copies,"
+            yield f"  {flow.id} {can} what {tool.id} brings to {flow.source}"
     if flow.sync.schemas.translated:
         yield f"  {flow.id} writes the schema ids of {flow.target} into the records of topics that have subjects"
 
@@ -238,6 +244,7 @@ def _lines(review: PlanReview) -> Iterator[str]:
     yield from render_guarantees(compiled, decide_guarantees(compiled, inventory))
     for flow in compiled.flows:
         yield from _describe_flow(flow, review.spark_plans.get(flow.id))
+    yield from (f"  {line}" for line in render_external_flows(compiled.external_flows))
     yield from (f"  {each}" for each in (*review.offsets, *review.compression))
     applied = {(each.cluster, each.kind, each.name) for each in found if each.applied}
     left = {(each.cluster, each.kind, each.name) for each in found if not each.applied}

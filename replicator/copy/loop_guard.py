@@ -5,6 +5,9 @@ A batch that a Watershed flow wrote carries the producer id of that flow for eve
 (`clusters.producer_registry`) says in which clusters the records with this id were before. A record that was in this
 flow's target must not go back there. With `forward: local`, the flow leaves out every record that another flow brought.
 
+What another tool brought carries no id of ours. Where the file says how its records are told apart
+(`replicator.copy.external_records`), they have the path that the file gives them.
+
 Everybody who may write to a topic may also write under a flow's producer id. So the guard believes the id only if the
 ledger of that flow claims the batch (decision 0052). A batch that no ledger claims halts its partition. An operator
 decision can have it copied.
@@ -23,8 +26,10 @@ from clusters.producer_registry import PRODUCER_PREFIX
 from replicator.batch.codecs import ZSTD
 from replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
 from replicator.batch.record_batch import RawBatch
+from replicator.copy.external_records import ExternalRecords, find_external_records
 from replicator.errors import ForeignWrite
 from replicator.partition_states import OffsetSpan
+from topology.external_flows import ExternalFlow
 
 ClusterPath = tuple[str, ...]  # cluster ids; the cluster where the record was produced is the first
 UNKNOWN_PATH: Final[ClusterPath] = ("?",)  # for an id whose registry record cannot be read; no cluster id is `?`
@@ -39,6 +44,7 @@ class LoopGuard:
     claims: whether one of these flows' ledgers says that it wrote a batch (`replicator.ledger.claims_follower`).
     guarded: False for `guard: none`. Then batches may return to the target, and their paths are not kept.
     paths: whether the flow writes with one producer id per path, and so has to know the path of each batch.
+    tools: what other tools copy into the source, with the clusters through which it came.
 
     A flow registers its id before it writes its first batch. So an id that is still unknown after the registry is read
     again belongs to an application, and always will. Thread-safe as far as `registry` and `claims` are.
@@ -51,11 +57,12 @@ class LoopGuard:
     claims: Callable[[ClaimedPartition, RawBatch], bool]
     guarded: bool = True
     paths: bool = False
+    tools: tuple[tuple[ExternalFlow, ClusterPath], ...] = ()
     _known: dict[int, ClusterPath] = field(default_factory=dict)  # () for an application
 
     def at(self, where: ClaimedPartition, passed: OffsetSpan | None = None) -> PartitionLoopGuard:
         """The guard for one source partition. passed: offsets where no id is believed, by an operator decision."""
-        return PartitionLoopGuard(self, where, passed)
+        return PartitionLoopGuard(self, where, passed, find_external_records(self.tools, where.topic))
 
     def path(self, producer_id: int) -> ClusterPath:
         """The clusters through which this producer's batches came; () for an application. Raises ClusterError."""
@@ -82,11 +89,13 @@ class LoopGuard:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoopGuard:
-    """Says of a batch whether it is left out. Raises ForeignWrite if it names a flow and no ledger claims it."""
+    """Says of a batch whether it is left out. Raises ForeignWrite if it names a flow and no ledger claims it. external:
+    what tells the records of other tools apart in this partition."""
 
     guard: LoopGuard
     where: ClaimedPartition
     passed: OffsetSpan | None = None
+    external: tuple[ExternalRecords, ...] = ()
 
     def __call__(self, batch: RawBatch) -> bool:
         """Whether the batch is left out. Filler of another flow always is: it holds nobody's data."""
@@ -99,9 +108,12 @@ class PartitionLoopGuard:
             return False
         path = self._path(batch)
         left_out = bool(path) if local else flow.target in path
-        if (left_out or (path and flow.paths)) and not flow.claims(self.where, batch):
+        if path and (left_out or flow.paths) and not flow.claims(self.where, batch):
             raise ForeignWrite(batch.base, batch.end, batch.producer_id)
-        return left_out
+        if path or not self.external:
+            return left_out
+        path = self._external_path(batch)
+        return bool(path) if local else flow.target in path
 
     def takes_all_of(self, producer_id: int) -> bool:
         """Whether every batch of this producer that is not filler is taken without asking a ledger, and all came the
@@ -110,6 +122,8 @@ class PartitionLoopGuard:
         local = flow.forward == "local"
         if not local and not flow.guarded:
             return True
+        if any(local or flow.paths or flow.target in tool.path for tool in self.external):
+            return False
         try:
             path = flow.path(producer_id)
         except ClusterError:
@@ -121,9 +135,16 @@ class PartitionLoopGuard:
         the source if the flow does not write with one producer id per path."""
         if not (self.guard.guarded and self.guard.paths):
             return (self.guard.source,)
-        return (*self._path(batch), self.guard.source)
+        return (*(self._path(batch) or self._external_path(batch)), self.guard.source)
 
     def _path(self, batch: RawBatch) -> ClusterPath:
-        if self.passed is not None and self.passed.first <= batch.base < self.passed.end:
+        return () if self._is_passed(batch) else self.guard.path(batch.producer_id)
+
+    def _external_path(self, batch: RawBatch) -> ClusterPath:
+        """The way of what another tool brought; () for an application's batch. Raises BadBatch."""
+        if self._is_passed(batch):
             return ()
-        return self.guard.path(batch.producer_id)
+        return next((each.path for each in self.external if each.covers(batch)), ())
+
+    def _is_passed(self, batch: RawBatch) -> bool:
+        return self.passed is not None and self.passed.first <= batch.base < self.passed.end

@@ -6,7 +6,7 @@ from clusters.wire import error_codes
 from clusters.wire.messages import ProducedPartition
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.copy_state import Refusals
-from replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, SchemaMissing
+from replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, PartlyMarked, SchemaMissing
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import Halt, OffsetSpan, Reinspect
 
@@ -43,5 +43,5 @@ def judge_refused_batch(batch: BadBatch) -> Halt | Reinspect:
         return Reinspect(str(batch))
     if batch.passing:
         return Reinspect(str(batch), batch.state)
-    end = batch.end if isinstance(batch, ForeignWrite) else batch.base_offset + 1
+    end = batch.end if isinstance(batch, ForeignWrite | PartlyMarked) else batch.base_offset + 1
     return Halt(batch.state, str(batch), source=OffsetSpan(batch.base_offset, end))

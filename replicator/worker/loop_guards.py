@@ -14,6 +14,8 @@ from replicator.batch.record_batch import RawBatch
 from replicator.copy.loop_guard import UNKNOWN_PATH, ClusterPath, LoopGuard
 from replicator.ledger.claims_follower import ClaimsFollower
 from replicator.worker.desired_state import DesiredState
+from topology.external_flows import ExternalFlow
+from topology.plan import PlanFlow
 
 _PRODUCER_KEY = re.compile(re.escape(PRODUCER_PREFIX) + r"[0-9]{1,19}")
 
@@ -41,8 +43,18 @@ class LoopGuards:
                 claims=known.claims,
                 guarded=record.flow.guard != "none",
                 paths=record.flow.paths,
+                tools=self._find_tool_paths(record.flow),
             )
         return guard
+
+    def _find_tool_paths(self, flow: PlanFlow) -> tuple[tuple[ExternalFlow, ClusterPath], ...]:
+        """What other tools copy into the flow's source, and from which cluster: the target's id where it comes from
+        there. The file's alias stands for a cluster whose id the file does not say: it is no cluster's id, but tells
+        that the records were born elsewhere."""
+        into = (tool for tool in flow.beside if tool.target == flow.source)
+        return tuple(
+            (tool, (self.target_id if tool.source == flow.target else tool.source_id or tool.source,)) for tool in into
+        )
 
     def forget(self, flow_id: str) -> None:
         """The flow's content changed."""

@@ -28,11 +28,13 @@ from spark.errors import WrongUse
 from spark.judging.proof_window import ObservedPartition, PartitionPair
 from spark.judging.record_ownership import (
     is_target_shared,
+    read_feeding_producers,
     read_producers_to_skip,
     read_source_claims,
     read_target_writers,
 )
 from spark.judging.verdict import Counts
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from topology.copy_bounds import CopyBound
 from topology.plan import PlanFlow
 
@@ -89,6 +91,7 @@ class FlowFacts:
     only: tuple[int, ...] = ()  # producer ids that alone count at the target; none: all do
     writers: tuple[int, ...] = ()  # producer ids of all flows at the target
     claims: Mapping[ClaimedPartition, PartitionClaims] = field(default_factory=dict)  # of the producers to skip
+    feeding: tuple[int, ...] = ()  # producer ids of the flows into the source, where other tools mark their records
     unusable: dict[PartitionPair, Counts] = field(default_factory=dict)  # partitions without a usable alignment
     lost: dict[PartitionPair, int] = field(default_factory=dict)  # copied records that the source has lost since
     source_settings: ConnectionSettings | None = None  # None: the source's control topics are not read
@@ -101,6 +104,10 @@ class FlowFacts:
     begins: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     complete: frozenset[tuple[str, int]] = frozenset()  # source partitions that are copied up to their end
     guarantee: str | None = None  # what the flow was promised when it was applied; None where nobody wrote it down
+
+    def marks_of(self, topic: str) -> ExternalMarks:
+        """What tells, in a source topic, the batches that another tool brought and the flow leaves out."""
+        return NO_MARKS if self.foreign else ExternalMarks(self.flow.list_left_out_marks(topic), self.feeding)
 
     def claims_of(self, topic: str, topic_id: uuid.UUID, partition: int) -> PartitionClaims | None:
         """What flows claim as their writes in a source partition; None where no producer is skipped."""
@@ -370,6 +377,13 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
     known = read_flows(facts.target_settings).get(flow.id)
     facts.begins = known.begins if known is not None else {}
     facts.guarantee = known.guarantee if known is not None else None
+    marked = sorted({mark for topic in facts.selected for mark in flow.list_left_out_marks(topic.name)})
+    if marked:
+        facts.feeding = read_feeding_producers(facts.source_settings)
+        facts.notes.append(
+            f"flow {flow.id}: batches all of whose records have the header {', '.join(marked)} were brought to "
+            f"{flow.source} by another tool, as `external_flows` says; they stay there and were not compared"
+        )
     facts.notes += describe_paused_partitions(known, {pair.source.name for pair in facts.pairs})
     if facts.skip:
         facts.claims = read_source_claims(facts.source_settings)

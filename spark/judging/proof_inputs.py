@@ -13,6 +13,7 @@ from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
 from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
 from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
 from spark.judging.verdict import ChunkRow
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.offset_range import OffsetRange
 from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
 from spark.reading.range_sums import RangeSum
@@ -29,6 +30,7 @@ class ProofPartition:
     own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
     another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
     only_copy_compacts: the target's cleaner takes what the source keeps. transform: what the flow does to records.
+    marks: of what another tool brought to the source and the flow leaves out.
     """
 
     window: ProofWindow
@@ -47,6 +49,7 @@ class ProofPartition:
     kept: tuple[QuarantinedOffset, ...] = ()
     only_copy_compacts: bool = False
     transform: RecordTransform | None = None
+    marks: ExternalMarks = NO_MARKS
 
     @property
     def can_compare_batches(self) -> bool:
@@ -88,6 +91,7 @@ class ProofPartition:
             around_known=bool(known),
             claims=self.claims if side == 0 else None,
             transform=self.transform if side == 0 else None,
+            marks=self.marks if side == 0 else NO_MARKS,
         )
 
 

@@ -37,13 +37,22 @@ def read_producers_to_skip(flow: PlanFlow, source: ConnectionSettings, target_id
     """
     if flow.guard == "none" and flow.forward != "local":
         return ()
+    paths = _read_producer_paths(source)
+    return tuple(sorted(id_ for id_, path in paths.items() if flow.forward == "local" or target_id in path))
+
+
+def read_feeding_producers(source: ConnectionSettings) -> tuple[int, ...]:
+    """Producer ids of all flows into a cluster, sorted. Raises ClusterError."""
+    return tuple(sorted(_read_producer_paths(source)))
+
+
+def _read_producer_paths(source: ConnectionSettings) -> dict[int, tuple[str | None, ...]]:
     paths: dict[int, tuple[str | None, ...]] = {
         record.producer_id: (record.source_cluster_id,)
         for record in read_flows(source).values()
         if record.producer_id is not None
     }
-    paths |= {id_: producer.path for id_, producer in read_producers(source).items()}
-    return tuple(sorted(id_ for id_, path in paths.items() if flow.forward == "local" or target_id in path))
+    return paths | {id_: producer.path for id_, producer in read_producers(source).items()}
 
 
 def read_source_claims(source: ConnectionSettings) -> dict[ClaimedPartition, PartitionClaims]:

@@ -23,6 +23,7 @@ from clusters.wire.transport import ReceiveBuffer
 from spark.errors import NotReadable
 from spark.reading.batch_headers import find_batch_edges, find_next_offset
 from spark.reading.broker_connections import BrokerConnections
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.offset_range import OffsetRange
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 
@@ -52,7 +53,7 @@ class PartitionAddress:
     """What is read: `skip` are producer ids whose batches the flow leaves out (its loop guard), `ids` the schema ids
     that are read as those that the flow writes in their place. only: producer ids that alone count, where others write,
     too; none: all do. claims: what the flows under the ids to skip have written, by their ledgers; what stands under
-    them elsewhere counts. None: all are believed."""
+    them elsewhere counts. None: all are believed. marks: of batches that another tool brought; they do not count."""
 
     settings: ConnectionSettings
     topic: str
@@ -63,6 +64,7 @@ class PartitionAddress:
     ids: KeyValueIdPairs = NO_ID_REWRITE
     only: frozenset[int] = frozenset()
     claims: PartitionClaims | None = None
+    marks: ExternalMarks = NO_MARKS
 
     @property
     def whose(self) -> tuple[frozenset[int], frozenset[int], PartitionClaims | None]:

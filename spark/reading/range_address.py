@@ -22,4 +22,5 @@ def build_partition_address(cluster: PlanCluster, request: RangeRequest) -> Part
         request.ids,
         frozenset(request.only),
         request.claims,
+        request.marks,
     )

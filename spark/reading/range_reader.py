@@ -19,8 +19,10 @@ from spark.reading.batch_decoding import (
     BatchView,
     CorruptBatch,
     decode_batch_view,
+    decode_headers_bin,
     decompress_bounded,
     locate_payload_records,
+    locate_records,
 )
 from spark.reading.batch_digests import BatchDigests, digest_batches, hash_payload
 from spark.reading.batch_headers import (
@@ -139,7 +141,23 @@ def _wanted(
         wanted &= find_counted_batches(answer.records, answer.edges, heads, answer.aborted, *address.whose)
     if left_out:
         wanted &= ~_within(heads["base"].astype(np.int64), last, left_out)
+    if address.marks.headers and committed:
+        for row in np.flatnonzero(wanted & ~np.isin(heads["producer"], address.marks.flows)).tolist():
+            wanted[row] = not _is_marked(address, decode_batch_view(answer.records, *answer.edges[row : row + 2]))
     return wanted
+
+
+def _is_marked(address: PartitionAddress, batch: BatchView) -> bool:
+    """Whether all records of the batch have one of the marks. Raises NotReadable."""
+    try:
+        slices = locate_records([batch])
+        spans = zip(slices.headers_at.tolist(), slices.headers_len.tolist(), strict=True)
+        headers = [slices.data[at : at + size].tobytes() for at, size in spans]
+        names = [{name for name, _ in decode_headers_bin(each)} if each else set() for each in headers]
+    except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
+        raise NotReadable(f"{address}: {error}") from None
+    marks = (mark.encode() for mark in address.marks.headers)
+    return bool(names) and any(all(mark in each for each in names) for mark in marks)
 
 
 def _prints(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from clusters.claim_rules import PartitionClaims
+from spark.reading.external_marks import NO_MARKS, ExternalMarks
 from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 from topology.record_transform import RecordTransform
 
@@ -36,7 +37,7 @@ class RangeRequest:
     fingerprints of records. in_place: each counts by its offset instead of by its ordinal, so that the same records at
     other offsets differ. around_known: `left_out` holds batches that are equal on both sides; the sum then also depends
     on how many of them stand before each record. transform: what the flow does to the records of this range; they count
-    as they should stand at the target.
+    as they should stand at the target. marks: of batches that other tools brought; they do not count.
     """
 
     id: int
@@ -56,6 +57,7 @@ class RangeRequest:
     around_known: bool = False
     claims: PartitionClaims | None = None
     transform: RecordTransform | None = None
+    marks: ExternalMarks = NO_MARKS
 
 
 def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
@@ -86,7 +88,17 @@ def split_into_streams(requests: Sequence[RangeRequest]) -> Iterator[list[RangeR
 
 def _log(
     request: RangeRequest,
-) -> tuple[str, str, int, SumKind, bool, tuple[int, ...], tuple[int, ...], PartitionClaims | None, KeyValueIdPairs]:
+) -> tuple[
+    str,
+    str,
+    int,
+    SumKind,
+    bool,
+    tuple[tuple[int, ...], tuple[int, ...], ExternalMarks],
+    PartitionClaims | None,
+    KeyValueIdPairs,
+]:
     """What ranges must share to be read as one stream; the last two are not in order."""
-    whose = request.skip, request.only, request.claims
-    return request.cluster, request.topic_id, request.partition, request.by, request.timestamps, *whose, request.ids
+    whose = request.skip, request.only, request.marks
+    place = request.cluster, request.topic_id, request.partition
+    return *place, request.by, request.timestamps, whose, request.claims, request.ids

@@ -17,7 +17,9 @@ from plugins.watershed.page.folded_alerts import list_remedy_operations
 from replicator.partition_states import REMEDIES
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
+from topology.external_flows import ExternalFlow
 from topology.plan import Plan
+from topology.selectors import Selector, TopicSelection
 
 pytestmark = pytest.mark.airflow
 
@@ -38,6 +40,15 @@ def test_states_lag_and_rate_of_every_flow(sites: Plan) -> None:
     assert told["totals"]["states"]["running"] == 7
     assert told["totals"]["partitions"] == 20
     assert set(told["graph"]["boxes"]) == {cluster.alias for cluster in sites.clusters}
+
+
+def test_copies_of_other_tools_are_listed_beside_flows(sites: Plan) -> None:
+    topics = TopicSelection((Selector("literal", "clicks"),))
+    beside = replace(sites, external_flows=(ExternalFlow("old", "brooklin", "hub", "oslo", topics),))
+    snapshots = everywhere(sites, seen(sites, {}))
+    told = build_flows_overview(beside, snapshots, NOW)
+    assert told["others"] == ["old: hub to oslo by Brooklin, clicks; nothing tells its records apart"]
+    assert told["flows"] == build_flows_overview(sites, snapshots, NOW)["flows"]
 
 
 def test_flows_of_another_topology_with_the_same_ids_are_not_shown(sites: Plan) -> None:

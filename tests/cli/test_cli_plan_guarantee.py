@@ -12,6 +12,7 @@ from replicator.compression_forecast import CompressionForecast
 from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
 from topology.delivery_guarantee import list_request_needs
 from topology.egress_compression import EgressCompression
+from topology.external_flows import ExternalFlow
 from topology.inventory import Inventory, InventoryCluster
 from topology.lint import LintResult
 from topology.plan import Plan, PlanCluster, PlanFlow
@@ -76,6 +77,24 @@ def test_what_compression_would_save_is_told() -> None:
     assert "  one compresses (zstd, level 3): about 50% fewer bytes, by 2.0 KiB of 1 of 2 topics" in review.render()
     [told] = json.loads(review.encode())["compression"]
     assert (told["flow"], told["codec"], told["level"], told["saved_share"]) == ("one", "zstd", 3, 0.5)
+
+
+def test_what_others_copy_is_told_and_what_our_flows_leave_to_them() -> None:
+    lint = LintResult("shop.yaml", {}, (), (), {})
+    marked = ExternalFlow("back", "mirrormaker2", "b", "a", TopicSelection(()), marks_with="mark")
+    unmarked = replace(marked, id="more", source="c", marks_with=None)
+    local = replace(FLOWS[0], forward="local", beside=(marked, unmarked))
+    plan = replace(PLAN, flows=(local, replace(FLOWS[1], beside=(unmarked,))), external_flows=(marked,))
+    review = PlanReview(plan, inventory(a=FULL, b=FULL), [], lint, [], [], [])
+    lines = list(review.render())
+    at = lines.index("  copied by others, never by us:")
+    assert lines[at + 1].startswith("    back: b to a by MirrorMaker 2")
+    assert [line for line in lines if " brings to " in line] == [
+        "  one does not copy what back brings to a",
+        "  one cannot tell from what is born there, and copies, what more brings to a",
+    ]
+    [told] = json.loads(review.encode())["copied_by_others"]
+    assert (told["id"], told["tool"], told["marks_with"]) == ("back", "mirrormaker2", "mark")
 
 
 def test_what_spark_planned_is_told_beside_the_transform_and_changed_keys_are_said() -> None:

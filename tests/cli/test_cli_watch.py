@@ -48,6 +48,12 @@ def _drawn(*flows, width=140) -> str:
     return console.file.getvalue()
 
 
+def test_copies_of_others_are_told_below_the_table():
+    console = Console(file=io.StringIO(), width=140, force_terminal=False)
+    console.print(draw_status_table("shop", [FLOW], {}, ["copied by others, never by us:", "  old: b to a"]))
+    assert "copied by others, never by us:\n  old: b to a\n" in console.file.getvalue()
+
+
 def test_a_flow_is_one_line():
     [line] = [line for line in _drawn(FLOW).splitlines() if "onprem-to-cloud" in line]
     for told in ("running", "1,204 (3.1 MB)", "0.4 s", "2.5 MB/s"):

@@ -33,6 +33,7 @@ from replicator.recovery.operator_decisions import OperatorDecision
 from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
 from topology.copy_bounds import CopyBound, build_offsets_bound
 from topology.egress_compression import EgressCompression
+from topology.external_flows import ExternalFlow
 from topology.inventory import InventoryAcl
 from topology.naming import Naming
 from topology.plan import PlanCluster, PlanFlow, PlanRegistry, PlanSecurity
@@ -114,6 +115,26 @@ RECORDS: dict[str, Any] = {
             _LITTLE, start=build_offsets_bound({"orders": {11: 9, 0: 5}}), end=CopyBound(timestamp_ms=NOW)
         ),
         end_revision=1,
+    ),
+    "FlowRecord:now, beside another tool": replace(
+        _LITTLE_RECORD,
+        flow=replace(
+            _LITTLE,
+            beside=(
+                ExternalFlow(
+                    "back",
+                    "mirrormaker2",
+                    "b",
+                    "a",
+                    TopicSelection((Selector("glob", "orders*"),)),
+                    Naming("prefix", "us."),
+                    marks_with="by-mm2",
+                    leaves_out="by-us",
+                    source_id="Cd",
+                    tool_alias="us",
+                ),
+            ),
+        ),
     ),
     "FlowRecord:now, little": _LITTLE_RECORD,
     "FlowRecord:without pauses, little": _LITTLE_RECORD,

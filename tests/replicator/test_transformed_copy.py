@@ -51,9 +51,9 @@ def build_copy(position: int = 0) -> TransformedCopy:
     )
 
 
-def fetch(copy: TransformedCopy, *batches: RawBatch) -> None:
+def fetch(copy: TransformedCopy, *batches: RawBatch, left_out: bool = False) -> None:
     found = select_untransformed(
-        build_answer(*batches), copy.source.position, (), lambda _batch: False, lambda _batch: None
+        build_answer(*batches), copy.source.position, (), lambda _batch: left_out, lambda _batch: None
     )
     copy.hold(found.parts, found.last_batch, found.refused)
 
@@ -94,6 +94,20 @@ def test_what_holds_no_record_needs_nobody() -> None:
     assert copy.list_waiting(1 << 20) == []
     assert copy.lagging
     assert commit(copy) == 5
+
+
+def test_parts_without_records_between_others_take_no_result_of_theirs() -> None:
+    """Answers that hold nothing but markers, aborted records or what the loop guard leaves out come one by one."""
+    copy = build_copy()
+    for first in range(0, 60, 10):
+        fetch(copy, build_batch(first, 10), left_out=first % 20 == 10)
+    waiting = copy.list_waiting(1 << 20)
+    assert [(part.start, part.end) for part in waiting] == [(0, 10), (20, 30), (40, 50)]
+    for part in waiting:
+        assert part.first is not None
+        assert copy.take_transformed([part.first], None, part.end)
+    assert list_sources(copy) == [*range(10), *range(20, 30), *range(40, 50)]
+    assert commit(copy) == 60
 
 
 def test_parts_are_cut_by_bytes_and_by_the_way_that_records_came() -> None:

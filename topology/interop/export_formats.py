@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from topology.interop.imported_topology import NotCarried
@@ -57,4 +57,9 @@ def export_topology(topology: Topology, name: str) -> ExportedTopology:
     target = next((each for each in EXPORT_FORMATS if each.name == name), None)
     if target is None:
         raise KeyError(f"no format {name}; there are {', '.join(each.name for each in EXPORT_FORMATS)}")
-    return target.write(topology)
+    written = target.write(topology)
+    left = (
+        NotCarried(f"external flow {each.id}", "another tool makes it; it stays where it is configured", each.declared)
+        for each in topology.external_flows
+    )
+    return replace(written, not_carried=(*written.not_carried, *left))

@@ -70,7 +70,8 @@ class ImportedTopology:
     """`format` is its name in `formats.FORMATS`, `name` goes to `metadata.name`. `file` and `text` are the foreign
     source (of several files, the first). `defaults` are settings that hold for all flows; `render_topology_file` adds
     those
-    that all flows agree on. `problems` are what the foreign file does wrong, with spans in it."""
+    that all flows agree on. `problems` are what the foreign file does wrong, with spans in it. kept: flows that
+    the tool goes on to make."""
 
     format: str
     name: str
@@ -81,3 +82,4 @@ class ImportedTopology:
     defaults: _Settings = field(default_factory=dict)
     not_carried: tuple[NotCarried, ...] = ()
     problems: tuple[Problem, ...] = ()
+    kept: tuple[ImportedFlow, ...] = ()

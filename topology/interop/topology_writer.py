@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from topology.interop.kept_flows import render_kept_flows
 from topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
 from topology.quantities import MissingUnit, parse_duration
 from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
@@ -57,8 +58,11 @@ def render_topology_file(imported: ImportedTopology) -> str:
         lines += ["", "flows:"]
         for flow in sorted(flows, key=lambda each: each.id):
             lines += _flow(flow)
+    elif imported.kept:
+        lines += ["", "# flows:   # fill in: what we copy beside"]
     else:
         lines += ["", "# flows:   # fill in: the file holds no flow that copies anything"]
+    lines += render_kept_flows(imported, _topics, _settings)
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from topology.language.cluster import CLUSTER_SHAPE
+from topology.language.external import EXTERNAL_FLOW_SHAPE
 from topology.language.flow import DEFAULTS_SHAPE, FLOW_SHAPE
 from topology.language.migration import MIGRATION_SHAPE
 from topology.language.pattern import PATTERN_SHAPE
@@ -48,6 +49,11 @@ TOPOLOGY_SHAPE = RecordShape(
         "pattern": ShapeKey(PATTERN_SHAPE, "One shape that expands to flows."),
         "flows": ShapeKey(
             ListShape(FLOW_SHAPE), "Flows of their own, or changes to a pattern's flow with the same id."
+        ),
+        "external_flows": ShapeKey(
+            ListShape(EXTERNAL_FLOW_SHAPE),
+            "Copies that other tools make between these clusters. They are proven and shown with the flows, and never "
+            "executed. See external-flows.md.",
         ),
         "migration": ShapeKey(MIGRATION_SHAPE, "Moving the applications."),
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topology.external_flows import TOOL_NAMES
 from topology.model import Topology
 from topology.picture.edge import Edge
 from topology.selection_overlap import limit_overlap_work_for
@@ -16,23 +17,25 @@ _NAMED = 12  # selectors on one arrow
 
 def render_picture(topology: Topology, form: str, level: str) -> str:
     """form: text | mermaid | dot | svg; level: clusters | topics. Without a newline at the end."""
-    with limit_overlap_work_for(len(topology.flows)):
+    with limit_overlap_work_for(len(topology.all_flows)):
         graph = build_topic_graph(topology)
     loops = {
         flow.id for route in (*graph.cycles, *(each.route for each in graph.growth)) for flow in route.loop().flows
     }
-    paused = {flow.id for flow in topology.flows if flow.plan.state == "paused"}
+    paused = {flow.id for flow in topology.all_flows if flow.plan.state == "paused"}
+    tools = {each.id: TOOL_NAMES[each.external.tool] for each in topology.external_flows if each.external is not None}
     edges = []
     if level == "topics":
         for (source, one), (target, two), flow_id in graph.edges:
-            pair = f"{source}/{one}", f"{target}/{two}"
-            edges.append(Edge(*pair, flow_id, flow_id, flow_id in paused, flow_id in loops))
+            pair, is_paused, is_loop = (f"{source}/{one}", f"{target}/{two}"), flow_id in paused, flow_id in loops
+            edges.append(Edge(*pair, flow_id, flow_id, is_paused, is_loop, tools.get(flow_id, "")))
     else:
-        for flow in topology.flows:
+        for flow in topology.all_flows:
             names = _named(flow.plan.topics.include)
             if flow.plan.naming.policy != "identity":
                 names += f" ({flow.plan.naming.policy})"
-            edges.append(Edge(flow.source, flow.target, flow.id, names, flow.id in paused, flow.id in loops))
+            is_paused, is_loop = flow.id in paused, flow.id in loops
+            edges.append(Edge(flow.source, flow.target, flow.id, names, is_paused, is_loop, tools.get(flow.id, "")))
     edges = sorted(set(edges), key=lambda edge: (edge.source, edge.target, edge.flow))
     drawn = {name for edge in edges for name in (edge.source, edge.target)}
     alone = [] if level == "topics" else sorted(set(topology.clusters) - drawn)

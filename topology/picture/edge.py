@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From box to box. loop: it is part of a cycle that nothing stops, or of names that grow."""
+    """From box to box. loop: it is part of a cycle that nothing stops, or of names that grow. tool: who copies, where
+    we do not."""
 
     source: str
     target: str
@@ -16,11 +17,13 @@ class Edge:
     label: str
     paused: bool
     loop: bool
+    tool: str = ""
 
     @property
     def marks(self) -> str:
-        """Words after the label for a paused flow and a loop."""
-        return ("  [paused]" if self.paused else "") + ("  [LOOP]" if self.loop else "")
+        """Words after the label for another tool, a paused flow and a loop."""
+        by = f"  [by {self.tool}]" if self.tool else ""
+        return by + ("  [paused]" if self.paused else "") + ("  [LOOP]" if self.loop else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +36,14 @@ class Mesh:
 
 
 def find_meshes(edges: Iterable[Edge], least: int = 3) -> tuple[list[Mesh], list[Edge]]:
-    """The meshes of at least so many members, and the arrows that belong to none. What is on a loop stays an arrow."""
+    """The meshes of at least so many members, and the arrows that belong to none. What is on a loop stays an arrow,
+    as does what another tool copies."""
     fans: dict[tuple[str, str, bool], list[Edge]] = {}
     for edge in edges:
         fans.setdefault((edge.source, edge.label, edge.paused), []).append(edge)
     around: dict[tuple[frozenset[str], str, bool], list[str]] = {}
     for (source, label, paused), fan in fans.items():
-        if not any(edge.loop for edge in fan):
+        if not any(edge.loop or edge.tool for edge in fan):
             around.setdefault((frozenset({source, *(edge.target for edge in fan)}), label, paused), []).append(source)
     whole = {key for key, sources in around.items() if len(key[0]) >= least and set(sources) == key[0]}
     found = [Mesh(tuple(sorted(members)), label, paused) for members, label, paused in whole]

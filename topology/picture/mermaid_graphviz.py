@@ -16,7 +16,10 @@ def render_mermaid(edges: list[Edge], alone: Iterable[str] = ()) -> str:
     lines = ["flowchart LR", *(f'  {key}["{_quoted(name)}"]' for name, key in nodes.items())]
     for index, edge in enumerate(edges):
         arrow = "-.->" if edge.paused else "-->"
-        lines.append(f'  {nodes[edge.source]} {arrow}|"{_quoted(edge.label)}"| {nodes[edge.target]}')
+        label = edge.label + (f" (by {edge.tool})" if edge.tool else "")
+        lines.append(f'  {nodes[edge.source]} {arrow}|"{_quoted(label)}"| {nodes[edge.target]}')
+        if edge.tool:
+            lines.append(f"  linkStyle {index} stroke:#8a5a00,stroke-dasharray:2 3")
         if edge.loop:
             lines.append(f"  linkStyle {index} stroke:#c00,stroke-width:3px")
     return "\n".join(lines)
@@ -27,8 +30,10 @@ def render_graphviz(edges: list[Edge], alone: Iterable[str] = ()) -> str:
     lines = ["digraph topology {", "  rankdir=LR;", "  node [shape=box];"]
     lines += [f"  {_string(name)};" for name in alone]
     for edge in edges:
-        style = (", style=dashed" if edge.paused else "") + (", color=red, penwidth=2" if edge.loop else "")
-        lines.append(f"  {_string(edge.source)} -> {_string(edge.target)} [label={_string(edge.label)}{style}];")
+        style = ", style=dotted, color=darkorange3" if edge.tool else ", style=dashed" if edge.paused else ""
+        label = edge.label + (f" (by {edge.tool})" if edge.tool else "")
+        style += ", color=red, penwidth=2" if edge.loop else ""
+        lines.append(f"  {_string(edge.source)} -> {_string(edge.target)} [label={_string(label)}{style}];")
     return "\n".join([*lines, "}"])
 
 

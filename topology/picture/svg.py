@@ -19,12 +19,23 @@ _STYLE = """
 text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:#1c2733}
 .box{fill:#f4f7fa;stroke:#8496a8;stroke-width:1.2}.label{font-size:10.5px;fill:#3d5166}
 .back{fill:#ffffff;fill-opacity:.86}.flow{fill:none;stroke:#4b77a8;stroke-width:1.5}
-.paused{stroke:#8a96a3;stroke-dasharray:5 4}.loop{stroke:#c62828;stroke-width:2.6}.title{font-size:15px;font-weight:600}
-.arrow{fill:#4b77a8}.arrow-paused{fill:#8a96a3}.arrow-loop{fill:#c62828}.paper{fill:#ffffff}
+.paused{stroke:#8a96a3;stroke-dasharray:5 4}
+.external{stroke:#8a5a00;stroke-dasharray:2 3}
+.loop{stroke:#c62828;stroke-width:2.6}.title{font-size:15px;font-weight:600}
+.arrow{fill:#4b77a8}.arrow-paused{fill:#8a96a3}.arrow-external{fill:#8a5a00}.arrow-loop{fill:#c62828}.paper{fill:#ffffff}
 @media (prefers-color-scheme:dark){text{fill:#e4eaf0}.paper{fill:#12181f}.box{fill:#1e2832;stroke:#62758a}
-.label{fill:#b4c4d4}.back{fill:#12181f}.flow{stroke:#7fa9d6}.paused{stroke:#7d8896}.loop{stroke:#ff6b6b}
-.arrow{fill:#7fa9d6}.arrow-paused{fill:#7d8896}.arrow-loop{fill:#ff6b6b}}
+.label{fill:#b4c4d4}.back{fill:#12181f}.flow{stroke:#7fa9d6}.paused{stroke:#7d8896}.external{stroke:#e0a84a}.loop{stroke:#ff6b6b}
+.arrow{fill:#7fa9d6}.arrow-paused{fill:#7d8896}
+.arrow-external{fill:#e0a84a}.arrow-loop{fill:#ff6b6b}}
 """
+
+
+_MARKERS = (
+    ("flow", "arrow"),
+    ("paused", "arrow-paused"),
+    ("external", "arrow-external"),
+    ("loop", "arrow-loop"),
+)
 
 
 def escape_svg_text(text: str) -> str:
@@ -112,7 +123,7 @@ def _labels(edges: list[Edge], level: Mapping[str, int]) -> list[_BoxLabel]:
         key = (box, edge.label, at_source, right)
         if key in found:
             continue
-        text = _short(edge.label) + (" (paused)" if edge.paused else "")
+        text = _short(edge.label) + (f" (by {edge.tool})" if edge.tool else "") + (" (paused)" if edge.paused else "")
         if fan >= _FAN:
             text = f"{text} {'to' if at_source else 'from'} {fan}"
         found[key] = _BoxLabel(box, right, lines[box, right], text)
@@ -167,8 +178,8 @@ def _frames(whole: list[Mesh], boxes: Mapping[str, _ClusterBox]) -> Iterator[str
 def _paths(edges: list[Edge], boxes: dict[str, _ClusterBox]) -> Iterator[str]:
     """Loops last, so that they lie above."""
     for edge in sorted(edges, key=lambda each: each.loop):
-        kind = " loop" if edge.loop else " paused" if edge.paused else ""
-        marker = "loop" if edge.loop else "paused" if edge.paused else "flow"
+        kind = (" external" if edge.tool else "") + (" loop" if edge.loop else " paused" if edge.paused else "")
+        marker = "loop" if edge.loop else "paused" if edge.paused else "external" if edge.tool else "flow"
         said = f"{edge.flow}: {edge.label}{edge.marks}"
         yield (
             f'<path class="flow{kind}" d="{_curve(boxes[edge.source], boxes[edge.target])}" '
@@ -215,7 +226,7 @@ def _arrows() -> str:
         + "".join(
             f'<marker id="{name}" viewBox="0 0 8 8" refX="1" refY="4" markerWidth="7" markerHeight="7" orient="auto" '
             f'markerUnits="userSpaceOnUse"><path class="{css}" d="M0 0L8 4L0 8z"/></marker>'
-            for name, css in (("flow", "arrow"), ("paused", "arrow-paused"), ("loop", "arrow-loop"))
+            for name, css in _MARKERS
         )
         + "</defs>"
     )

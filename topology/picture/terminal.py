@@ -40,7 +40,7 @@ def _folded(edges: list[Edge]) -> list[str]:
         lines += [f"each of {_some(mesh.members)}", f"└{_arrow(arrow)} each other  {mesh.label}{arrow.marks}", ""]
     fans: dict[tuple[str, str, bool], set[str]] = {}
     for edge in rest:
-        if not edge.loop:
+        if not (edge.loop or edge.tool):
             fans.setdefault((edge.source, edge.label, edge.paused), set()).add(edge.target)
     groups: dict[tuple[frozenset[str], str, bool], list[str]] = {}
     for (source, label, paused), reached in fans.items():
@@ -48,7 +48,7 @@ def _folded(edges: list[Edge]) -> list[str]:
     for (targets, label, paused), sources in sorted(groups.items(), key=lambda each: (sorted(each[1]), each[0][1])):
         arrow = Edge("", "", "", label, paused, False)
         lines += [_some(sources), f"└{_arrow(arrow)} {_some(targets)}  {label}{arrow.marks}", ""]
-    return lines + _each([edge for edge in edges if edge.loop])
+    return lines + _each([edge for edge in edges if edge.loop or edge.tool])
 
 
 def _some(names: Iterable[str]) -> str:
@@ -59,4 +59,6 @@ def _some(names: Iterable[str]) -> str:
 
 
 def _arrow(edge: Edge) -> str:
+    if edge.tool:
+        return "··▷" if edge.paused else "··▶"
     return "╌╌▷" if edge.paused else "──▶"

@@ -96,6 +96,7 @@ def build_flows_overview(
         "graph": lay_out_graph(sorted(names), drawn, _list_forward_ways(plan)) if legible else None,
         "arrows": [_arrow(each, by_id) for each in drawn] if legible else [],
         "too_many": not legible,
+        "others": [tool.describe() for tool in plan.external_flows],
     }
 
 

@@ -69,12 +69,16 @@ class TransformedCopy(TransactionCopy):
     # -- whoever transforms ------------------------------------------------------------------------------------
 
     def list_waiting(self, most: int) -> list[UntransformedPart]:
-        """The oldest parts that wait, `most` bytes of them and at least one; none once the copy has ended."""
+        """The oldest parts that wait and hold records, `most` bytes of them and at least one; none once the copy has
+        ended. `take_transformed` expects a result of each of them, in this order, and of no other: it passes the parts
+        without records that stand between them by itself."""
         with self.lock:
             if self.trouble is not None or self.refusals.batch is not None:
                 return []
             found: list[UntransformedPart] = []
             for part, _, _ in self.waiting:
+                if part.first is None:
+                    continue
                 if found and sum(each.size for each in found) + part.size > most:
                     break
                 found.append(part)

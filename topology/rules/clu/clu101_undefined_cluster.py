@@ -38,10 +38,10 @@ def check(context: RuleContext) -> Iterator[Problem]:
 
 def find_cluster_mentions(root: CheckedValue) -> Iterator[tuple[str, CheckedValue]]:
     """Pairs (path, value) of every place in the file that names a cluster."""
-    for index, flow in enumerate(root.list("flows")):
-        for end in ("source", "target"):
-            if (value := flow.at(end)) is not None:
-                yield f"flows[{index}].{end}", value
+    for section in ("flows", "external_flows"):
+        for index, flow in enumerate(root.list(section)):
+            ends = ((end, flow.at(end)) for end in ("source", "target"))
+            yield from ((f"{section}[{index}].{end}", value) for end, value in ends if value is not None)
     pattern = root.at("pattern")
     for kind, body in pattern.fields.items() if pattern is not None else ():
         for name in _NAMES:

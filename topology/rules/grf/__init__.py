@@ -22,6 +22,9 @@ from topology.rules.grf import (
     grf217_selects_remote_topics,
     grf218_pattern_wider_than_inventory,
     grf219_proof_incomplete,
+    grf220_external_loop,
+    grf221_copied_by_both,
+    grf222_mirror_topic_written,
 )
 
 GRF_RULES: tuple[Rule, ...] = (
@@ -43,4 +46,7 @@ GRF_RULES: tuple[Rule, ...] = (
     grf217_selects_remote_topics.RULE,
     grf218_pattern_wider_than_inventory.RULE,
     grf219_proof_incomplete.RULE,
+    grf220_external_loop.RULE,
+    grf221_copied_by_both.RULE,
+    grf222_mirror_topic_written.RULE,
 )

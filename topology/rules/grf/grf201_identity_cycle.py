@@ -9,9 +9,10 @@ RFC 8586
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from topology.finding import Label, Problem
+from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.topic_graph import FlowPath
 
@@ -24,7 +25,24 @@ def check(context: RuleContext) -> Iterator[Problem]:
 
 
 def find_unguarded_loops(context: RuleContext, code: str, message: str) -> Iterator[tuple[FlowPath, Problem]]:
-    """One witness for every set of flows that forms a cycle, the shortest first."""
+    """The cycles of our flows alone (`find_cycle_problems`)."""
+    for route, problem in find_cycle_problems(context, code, message, _help):
+        if all(flow.external is None for flow in route.flows):
+            yield route, problem
+
+
+def _help(flows: tuple[Flow, ...]) -> str:
+    open_flows = sorted({flow.id for flow in flows if flow.plan.guard == "none"})
+    return (
+        f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
+        "or rename with `naming: {policy: prefix}` and select the originals only"
+    )
+
+
+def find_cycle_problems(
+    context: RuleContext, code: str, message: str, help_for: Callable[[tuple[Flow, ...]], str]
+) -> Iterator[tuple[FlowPath, Problem]]:
+    """One witness for every set of flows that forms a cycle, the shortest first. help_for: what to do about them."""
     seen: set[frozenset[str]] = set()
     for route in context.graph.cycles if context.graph else ():
         loop = route.loop()
@@ -32,7 +50,6 @@ def find_unguarded_loops(context: RuleContext, code: str, message: str) -> Itera
         if flows in seen:
             continue
         seen.add(flows)
-        open_flows = sorted({flow.id for flow in loop.flows if flow.plan.guard == "none"})
         labels = {
             Label(flow.declared, f"{flow.id} copies `{here[1]}`")
             for here, flow in zip(loop.nodes[:-1], loop.flows, strict=True)
@@ -46,8 +63,7 @@ def find_unguarded_loops(context: RuleContext, code: str, message: str) -> Itera
                 path=loop.flows[0].path,
                 ids=tuple(sorted(flows)),
                 notes=(f"cycle: {loop.rotate_loop()}",),
-                help=f"remove `guard: none` from {', '.join(open_flows)} (the default guard stops it), "
-                "or rename with `naming: {policy: prefix}` and select the originals only",
+                help=help_for(loop.flows),
                 confidence="certain" if route.end[1].certain else "possible",
             ),
         )

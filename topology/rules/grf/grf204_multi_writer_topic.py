@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from topology.collisions import find_write_collisions
 from topology.finding import Label, Problem
+from topology.model import Flow
 from topology.rule import Rule, RuleContext
 from topology.topic_graph import TopicGraph
 
@@ -37,12 +38,18 @@ def _two_flows(graph: TopicGraph, told: set[frozenset[str]]) -> Iterator[Problem
                 tuple(sorted({Label(first.declared, first.id), Label(second.declared, second.id)})),
                 path=first.path,
                 ids=(first.id, second.id),
-                help="one of them is paused; never run both"
-                if paused
-                else "rename (`naming: {policy: prefix}`), or say `merge: {allowed: true}` on both",
+                help=_help(first, second),
                 # the way back of a standby meets what feeds the active by design; a failback stops that first
                 severity="info" if back else "warning" if paused else None,
             )
+
+
+def _help(first: Flow, second: Flow) -> str:
+    ours = [flow.id for flow in (first, second) if flow.external is None]
+    if any(flow.plan.state == "paused" for flow in (first, second)):
+        return "one of them is paused; never run both"
+    where = "both" if len(ours) > 1 else ours[0]
+    return f"rename (`naming: {{policy: prefix}}`), or say `merge: {{allowed: true}}` on {where}"
 
 
 def _flow_and_producers(graph: TopicGraph) -> Iterator[Problem]:

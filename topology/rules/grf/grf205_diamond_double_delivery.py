@@ -28,12 +28,22 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 path=two.flows[-1].path,
                 ids=tuple(sorted({*one.ids, *two.ids})),
                 notes=(f"one way:   {one}" if one.flows else f"one:       born there, {one}", f"the other: {two}"),
-                help="remove one of the ways, or set `provenance: {forward: local}` where records should end"
-                if running
-                else "one of the ways is paused; never run both",
+                help=_help(one, two) if running else "one of the ways is paused; never run both",
                 severity="error" if running else "warning",
                 confidence="certain" if one.end[1].certain and symbol.certain else "possible",
             )
+
+
+def _help(one: FlowPath, two: FlowPath) -> str:
+    foreign = [flow for flow in (*one.flows, *two.flows) if flow.external is not None]
+    if not foreign:
+        return "remove one of the ways, or set `provenance: {forward: local}` where records should end"
+    tool = foreign[-1].id
+    return (
+        f"exclude these topics from {tool} or from ours; or let our flow put a header on its records (`transform: "
+        f"{{set: {{headers.NAME: \"'text'\"}}}}`), let the tool skip records that have it, and say `leaves_out: NAME` "
+        f"on {tool}"
+    )
 
 
 def find_double_deliveries(context: RuleContext) -> Iterator[tuple[FlowPath, FlowPath]]:

@@ -23,9 +23,10 @@ def find_provenance_header(flow: Flow) -> str | None:
 
 
 def list_consecutive_flows(context: RuleContext) -> Iterator[tuple[Flow, Flow]]:
-    """Pairs of flows that a record can pass one after the other, each pair once, in order."""
+    """Pairs of our flows that a record can pass one after the other, each pair once, in order."""
     found = context.graph.consecutive if context.graph is not None else {}
-    return iter([found[key] for key in sorted(found)])
+    pairs = (found[key] for key in sorted(found))
+    return ((one, two) for one, two in pairs if one.external is two.external is None)
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from topology.rules.grf.grf205_diamond_double_delivery import find_double_delive
 def check(context: RuleContext) -> Iterator[Problem]:
     yield from context.problems("GRF214")
     for one, two in find_double_deliveries(context):
-        if is_parallel_hop(one, two):
+        if is_parallel_hop(one, two) and one.flows[0].external is two.flows[0].external is None:
             first, second = sorted((one.flows[0], two.flows[0]), key=lambda flow: flow.id)
             yield Problem(
                 "GRF214",

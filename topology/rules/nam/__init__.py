@@ -16,6 +16,7 @@ from topology.rules.nam import (
     nam310_mixed_separators,
     nam311_wildcard_consumer_trap,
     nam313_class_without_dots,
+    nam314_undeclared_mirrormaker,
 )
 
 NAM_RULES: tuple[Rule, ...] = (
@@ -31,4 +32,5 @@ NAM_RULES: tuple[Rule, ...] = (
     nam310_mixed_separators.RULE,
     nam311_wildcard_consumer_trap.RULE,
     nam313_class_without_dots.RULE,
+    nam314_undeclared_mirrormaker.RULE,
 )

@@ -23,7 +23,9 @@ _SUFFIX = "heartbeats"
 def check(context: RuleContext) -> Iterator[Problem]:
     beside: dict[str, bool] = {}
     for flow, topics in context.facts.by_flow if context.topology is not None else ():
+        left = _list_left_out(context, flow)
         names = [topic.name for topic in topics if topic.name is not None and topic.name.endswith(_SUFFIX)]
+        names = [name for name in names if name not in left]
         own = [name for name in names if name == _SUFFIX or name.endswith(f".{_SUFFIX}")]
         if own:
             help_ = "exclude them: `topology status` shows lag"
@@ -31,7 +33,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         others = [name for name in names if name not in own]
         if others:
             for alias in {flow.source, flow.target} - beside.keys():
-                beside[alias] = _mirror_maker(context, alias)
+                beside[alias] = bool(list_mirrormaker_topics(context, alias))
             known = beside[flow.source] or beside[flow.target]
             what = f"a name that MirrorMaker 2{', which runs here,' if known else ''} renames"
             help_ = "exclude them from MirrorMaker 2 before it and this flow run together"
@@ -55,13 +57,21 @@ def _where(flow: Flow, name: str) -> FileSpan:
     return next((each.span for each in values if each.data.text == name), flow.settings.where("topics", "include"))
 
 
-def _mirror_maker(context: RuleContext, alias: str) -> bool:
-    """Whether a scan saw topics that MirrorMaker 2 keeps for itself."""
+def list_mirrormaker_topics(context: RuleContext, alias: str) -> list[str]:
+    """Topics of a cluster that MirrorMaker 2 keeps for itself, sorted, as a scan saw them."""
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
-    return any(
-        name == _SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
+    return sorted(
+        name
         for name in (cluster.topics if cluster is not None else ())
+        if name == _SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
     )
+
+
+def _list_left_out(context: RuleContext, flow: Flow) -> frozenset[str]:
+    """Topics that the flow leaves to a declared MirrorMaker 2: those that it does not name."""
+    tools = context.topology.external_flows if context.topology is not None else ()
+    own = (each.external.list_own_topics(flow.source) for each in tools if each.external is not None)
+    return frozenset().union(*own) - flow.plan.topics.included.literals
 
 
 RULE = Rule("NAM308", "heartbeat-suffix", "warning", __doc__, check)

@@ -19,6 +19,7 @@ from topology.rules.syn import (
     syn014_yaml_feature,
     syn015_wrong_expression,
     syn016_unfilled_placeholder,
+    syn018_wrong_external_flow,
     syn019_contradictory_layout,
 )
 
@@ -38,5 +39,6 @@ SYN_RULES: tuple[Rule, ...] = (
     syn014_yaml_feature.RULE,
     syn015_wrong_expression.RULE,
     syn016_unfilled_placeholder.RULE,
+    syn018_wrong_external_flow.RULE,
     syn019_contradictory_layout.RULE,
 )

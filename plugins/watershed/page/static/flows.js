@@ -27,7 +27,19 @@ export function flowsView(told, state) {
       told.flows.length ? [table(told.flows, state), pager(told, told.flows.length, AT_ONCE, "first")]
         : h("p.empty", {}, filtered ? "No flow is like that." : "This topology has no flow."),
     ),
+    others(told.others),
   ];
+}
+
+// What other tools copy between these clusters, as the file declares it.
+function others(copies) {
+  if (!copies || !copies.length) return null;
+  return h(
+    "section",
+    { "aria-label": "Copied by others", "data-key": "others" },
+    h("h2", {}, "Copied by others, never by Watershed"),
+    h("ul", {}, copies.map((each) => h("li", { "data-key": each }, each))),
+  );
 }
 
 // Equal alerts are one line: 5,000 partitions that fail alike are one problem. several: of several flows, each named.

@@ -248,7 +248,7 @@ class Connection(AlignmentRequests):
                 rack=rack,
             )
             return self.receive_fetch()
-        for _ in range(_SESSION_TRIES):
+        for tries_left in reversed(range(_SESSION_TRIES)):
             self.send_session_fetch(
                 asked,
                 max_wait_ms=max_wait_ms,
@@ -257,10 +257,11 @@ class Connection(AlignmentRequests):
                 isolation=isolation,
                 rack=rack,
             )
-            answers = self.receive_session_fetch(asked)
+            answers = self.receive_session_fetch(asked, may_be_lost=tries_left > 0)
             if answers is not None:
-                return answers
-        raise ProtocolError(f"{self._transport.address} forgot a fetch session again and again", alias=self.alias)
+                break
+        assert answers is not None
+        return answers
 
     def send_session_fetch(
         self,
@@ -277,12 +278,16 @@ class Connection(AlignmentRequests):
         terms = {"max_wait_ms": max_wait_ms, "min_bytes": min_bytes, "max_bytes": max_bytes, "isolation": isolation}
         self._send_fetch(session.build_question(), _BY_ID, terms, rack)
 
-    def receive_session_fetch(self, session: FetchSession) -> list[FetchedPartition] | None:
-        """Block for the answer to it. None: the broker knows the session no more; the next question begins it anew."""
+    def receive_session_fetch(
+        self, session: FetchSession, *, may_be_lost: bool = True
+    ) -> list[FetchedPartition] | None:
+        """Block for the answer to it. None: the broker knows the session no more; the next question begins it anew.
+        may_be_lost: otherwise that is an error."""
         answer = self._receive_fetch(None)[0]
         if answer.error in SESSION_LOST_CODES:
             session.begin_anew(forgotten=answer.error == error_codes.FETCH_SESSION_ID_NOT_FOUND)
-            return None
+            if may_be_lost:
+                return None
         self._check_fetch(answer)
         session.take_answer(answer.session_id)
         return answer.partitions

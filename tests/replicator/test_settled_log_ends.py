@@ -86,7 +86,7 @@ def test_a_frozen_worker_begins_again(loop_wakes_first: bool) -> None:
 def test_a_partition_that_comes_back_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was taken away and given back while it was inspected, so that its task was not dropped."""
     record = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)
-    assignment = SimpleNamespace(record=record, serving=3, held=None, hint="", gap_method=None)
+    assignment = SimpleNamespace(record=record, serving=3, held=None, hint="", gap_method=None, is_paused=False)
     monkeypatch.setattr(worker_module, "assign_partitions", lambda *_: {KEY: assignment})
     monkeypatch.setattr(worker_module, "compute_quota_shares", lambda *_: {})
     worker: Any = object.__new__(Worker)

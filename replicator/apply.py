@@ -232,6 +232,7 @@ def _apply_flow(
         _register(writer, plan, flow, producer_id, source_id, producers)
     if before is not None and _is_as_applied(before, flow, plan.hash, source_id, guarantee):
         return
+    before = read_flows(settings[flow.target]).get(flow.id, before)  # a person may have ordered something meanwhile
     record = FlowRecord(
         flow=flow,
         plan_hash=plan.hash,

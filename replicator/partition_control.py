@@ -66,8 +66,14 @@ def _sort(orders: Iterable[_Order]) -> tuple[_Order, ...]:
 
 
 def drop_ended_moves(record: FlowRecord, workers: Collection[str]) -> FlowRecord:
-    """The record without moves to workers that are not there any more. workers: the names of those that are."""
-    kept = tuple(each for each in record.moves if any(is_chosen_worker(name, each.worker) for name in workers))
+    """The record without moves to processes that others of the same place have replaced. workers: the names of those
+    that are there. A name without a process id means the place, where a worker may come back."""
+
+    def is_replaced(chosen: str) -> bool:
+        place = chosen.rpartition("-")[0]
+        return chosen not in workers and any(is_chosen_worker(name, place) for name in workers)
+
+    kept = tuple(each for each in record.moves if not is_replaced(each.worker))
     return record if kept == record.moves else replace(record, moves=kept)
 
 

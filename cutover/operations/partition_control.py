@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clusters.admin import Admin
@@ -174,7 +174,7 @@ def _carry_out(
     plan: Plan, connect: SettingsLookup, flow_id: str, order: PartitionOrder, actor: str, file: str, wait_s: float
 ) -> Iterator[str]:
     """The order is given to the record as it is now: a migration may have retired topics meanwhile."""
-    scene = _read_scene(plan, connect, flow_id, order, file, wait_s)
+    scene = _read_again(_read_scene(plan, connect, flow_id, order, file, wait_s), order)
     at_ms = int(time.time() * 1000)
     changed = _change(scene, order, actor, at_ms)
     if changed == scene.record:
@@ -187,6 +187,17 @@ def _carry_out(
         return
     yield f"{order.place} of {flow_id} moves to worker {order.worker}"
     yield from _await_move(scene, order)
+
+
+def _read_again(scene: _Scene, order: PartitionOrder) -> _Scene:
+    """The scene with the flow's record of this moment: to read the rest may have waited for workers. Raises
+    OperationRefused where the order cannot be given any more."""
+    record = read_flows(scene.target).get(str(scene.flow.id))
+    if record is None:
+        raise OperationRefused(f"flow {scene.flow.id} is gone from {scene.target.alias}; run `topology apply` first")
+    if why := explain_impossible_order(record, order, {each.partition for each in scene.reports} or None):
+        raise OperationRefused(why)
+    return replace(scene, record=record)
 
 
 def _await_move(scene: _Scene, order: PartitionOrder) -> Iterator[str]:

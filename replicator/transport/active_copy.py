@@ -69,7 +69,7 @@ class ActiveCopy:
     clock: SessionClock | None = None  # of the session in which it is quiet
     replica: ReplicaChoice = READ_LEADER
     turn: Callable[[BrokerAddress], None] = field(default=lambda _address: None)
-    asked_since: float = 0.0  # since when the fetcher that serves it asks for it, monotonic
+    served_since: float = 0.0  # by its fetcher, monotonic: only answers to later questions are of this copy
     _calm: int = 0
     _had_records_at: float = 0.0  # monotonic
 
@@ -119,7 +119,7 @@ class ActiveCopy:
 
     def become_quiet(self, now: float) -> bool:
         """Hand a busy partition without records for a while to the fetcher of the quiet ones; whether it was one. Only
-        the live fetcher of the busy ones calls this, while it has no question under way. now: monotonic."""
+        the live fetcher of the busy ones calls this, between answers. now: monotonic."""
         if self.kind != "live" or now - self._had_records_at < _QUIET_S:
             return False
         self.leave_session()

@@ -24,18 +24,19 @@ from clusters.wire.messages import FetchedPartition, FetchPartition
 QUESTIONS: Final = 3  # a record waits a third of the round trip at most for the next one to arrive
 _MANY_BYTES: Final = 64 << 10  # of an answer: to carry these several times costs more than it saves
 _ALONE_S: Final = 1.0  # so long there is one question at a time then
-_PATIENCE_S: Final = 30.0  # beyond what an answer may wait for news
+_PATIENCE_S: Final = 10.0  # beyond what an answer may wait for news
 
 
 @dataclass(slots=True)
 class _Lane:
     """A connection and a session. sent, due: when its question left, and when its answer is overdue (monotonic);
-    0 while none is under way."""
+    0 while none is under way. lost: how many questions in a row found no session."""
 
     session: FetchSession
     connection: Connection | None = None
     sent: float = 0.0
     due: float = 0.0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +97,17 @@ class FetchTurns:
         free.sent, free.due = now, now + wait_s + _PATIENCE_S
         self._next = now + round_trip_s / len(lanes)
 
-    def receive_ready(self, longest_s: float) -> list[TurnAnswer]:
-        """The answers that are there, after at most so many seconds, or when the next question is due. Raises
-        ClusterError."""
+    def receive_ready(self, longest_s: float, *, can_ask: bool = True) -> list[TurnAnswer]:
+        """The answers that are there, after at most so many seconds, or when the next question is due. can_ask: whether
+        there will be one. Raises ClusterError."""
         now = time.monotonic()
         asked = {lane.connection.fileno(): lane for lane in self._lanes if lane.sent and lane.connection is not None}
         poll = select.poll()
         for descriptor in asked:
             poll.register(descriptor, select.POLLIN)
-        has_free = any(not lane.sent for lane in (self._lanes[:1] if now < self._alone_until else self._lanes))
+        has_free = can_ask and any(
+            not lane.sent for lane in (self._lanes[:1] if now < self._alone_until else self._lanes)
+        )
         pause = max(min(longest_s, self._next - now if has_free else longest_s), 0.0)
         # What TLS has read already is nothing that poll sees.
         here = [lane for lane in asked.values() if lane.connection is not None and lane.connection.buffered]
@@ -117,7 +120,8 @@ class FetchTurns:
     def _receive(self, lane: _Lane) -> TurnAnswer | None:
         assert lane.connection is not None
         sent, lane.sent = lane.sent, 0.0
-        partitions = lane.connection.receive_session_fetch(lane.session)
+        partitions = lane.connection.receive_session_fetch(lane.session, may_be_lost=lane.lost == 0)
+        lane.lost = lane.lost + 1 if partitions is None else 0
         if partitions is None:
             return None
         if sum(len(each.records) for each in partitions) > _MANY_BYTES:

@@ -60,6 +60,7 @@ _LONG_POLL_S: Final = 0.1
 # A live thread's, while partitions have room again soon: what is new in one would wait out the poll.
 ROOM_SOON_S: Final = 0.01
 _LOOK_FOR_QUIET_S: Final = 1.0
+_SOON_S: Final = 0.005  # between two looks whether there may be asked again, while answers are under way
 # A Fetch that brings something is answered at once, however long it may wait. The broker goes through all partitions of
 # the session for each, so one that brings nothing may wait the longer the more there are.
 _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
@@ -88,6 +89,7 @@ class Fetcher(BrokerConnectionThread):
         self._session, self._clock = FetchSession(), SessionClock()
         self._news: deque[tuple[ActiveCopy, bool]] = deque()  # what other threads tell: it is ours (or not any more)
         self._served: dict[int, ActiveCopy] = {}  # ours: asked for, or left out
+        self._places: dict[_Place, ActiveCopy] = {}  # the same by their places
         self._asked: dict[_Place, ActiveCopy] = {}
         self._left_out: dict[int, ActiveCopy] = {}  # full, or in trouble, or beyond its quota
         self._limited: dict[str, dict[int, ActiveCopy]] = {}  # those with a quota, by flow
@@ -197,13 +199,14 @@ class Fetcher(BrokerConnectionThread):
         return active.kind == self.kind and (active.kind == "bulk" or active.is_busy == self._is_busy)
 
     def _give_up_quiet(self, now: float) -> None:
-        for active in list(self._asked.values()):
+        for active in list(self._served.values()):
             if active.become_quiet(now):
                 self._drop(active)
 
     def _serve(self, active: ActiveCopy) -> None:
         if id(active) not in self._served:
-            self._served[id(active)] = active
+            self._served[id(active)] = self._places[_find_place(active)] = active
+            active.served_since = time.monotonic()
             self._weights[active.weight] += 1
             if active.rate.quota is not None:
                 self._limited.setdefault(active.flow, {})[id(active)] = active
@@ -213,6 +216,8 @@ class Fetcher(BrokerConnectionThread):
         self._holders.pop(id(active), None)
         if self._served.pop(id(active), None) is None:
             return
+        if self._places.get(_find_place(active)) is active:  # not another copy of the same partition
+            del self._places[_find_place(active)]
         self._weights[active.weight] -= 1
         limited = self._limited.get(active.flow)
         if limited is not None and limited.pop(id(active), None) is not None and not limited:
@@ -221,7 +226,7 @@ class Fetcher(BrokerConnectionThread):
         self._leave_session(active)
 
     def _leave_session(self, active: ActiveCopy) -> None:
-        place = active.copy.source_id, active.copy.key.partition
+        place = _find_place(active)
         if self._asked.get(place) is active:  # not another copy of the same partition
             del self._asked[place]
             (self._turns or self._session).leave_out(place)
@@ -242,13 +247,12 @@ class Fetcher(BrokerConnectionThread):
 
     def _ask(self, active: ActiveCopy, share: int) -> None:
         copy, most = active.copy, _FETCH_BYTES[self.kind] * active.weight // self._heaviest
-        place = copy.source_id, copy.key.partition
+        place = _find_place(active)
         before = self._asked.get(place)
         if before is not active:
             if before is not None:  # a copy that has ended; its removal is on its way
                 self._leave_session(before)
             self._asked[place] = active
-            active.asked_since = time.monotonic()
         position, epoch = copy.source.position, copy.source.leader_epoch
         (self._turns or self._session).ask(FetchPartition(*place, position, epoch, min(share, most)))
 
@@ -294,16 +298,17 @@ class Fetcher(BrokerConnectionThread):
         """Take answers as they come, while further questions are under way."""
         if can_ask:
             turns.send_due(time.monotonic(), self._round_trip_s, wait_s, max_bytes)
-        for turn in turns.receive_ready(LONGEST_SLEEP_S):
+        for turn in turns.receive_ready(LONGEST_SLEEP_S if can_ask else _SOON_S, can_ask=can_ask):
             arrived = time.monotonic()
             leaves_out = turn.is_incremental and turn.throttle_ms == 0
             self._note_fits(turn.partitions, turn.sent, leaves_out)
             if leaves_out:
                 self._clock.at = arrived
             for answer in turn.partitions:
-                active = self._asked.get((answer.topic_id, answer.partition))
-                # Else it was handed over meanwhile, or the question was of another copy, at another position.
-                if active is not None and self._is_ours(active) and turn.sent >= active.asked_since:
+                active = self._places.get((answer.topic_id, answer.partition))
+                # Else it was handed over meanwhile, or the question was of another copy, at another position. One that
+                # is left out for a moment, such as by its quota, is asked for by questions that are under way.
+                if active is not None and self._is_ours(active) and turn.sent >= active.served_since:
                     active.copy.source.asked_at, active.copy.source.received_at = turn.sent, arrived
                     self._take(active, _cut_overlap(active, answer))
             self._apply_throttle(turn.throttle_ms)
@@ -355,7 +360,11 @@ class Fetcher(BrokerConnectionThread):
         used any more: nobody asks for the partition here."""
         address: BrokerAddress | None = active.source
         if choice.follower is not None:
-            address = self._find_broker(choice.follower)
+            try:
+                address = self._find_broker(choice.follower)
+            except ClusterError as error:  # of a connection beside the one that asks: no reason to inspect anything
+                log.warning("follower not found", extra={"link": self.name, "reason": str(error)})
+                address = None
         if address is None:
             choice, address = leave_follower(time.monotonic()), active.source
         active.leave_session()
@@ -364,7 +373,11 @@ class Fetcher(BrokerConnectionThread):
         if not choice.tells_rack:
             log.info("follower left", extra={"flow": key.flow, "topic": key.topic, "partition": key.partition,
                                              "broker": before})  # fmt: skip
-        active.turn(address)
+        try:
+            active.turn(address)
+        except Exception as error:  # no thread or file descriptor is left, say: nobody else serves it now
+            log.exception("not handed over", extra={"link": self.name})
+            active.copy.stop(Reinspect(f"it could not be handed to the threads of another broker: {error}"))
 
     def _find_broker(self, node: int) -> BrokerAddress | None:
         """Where a broker listens that the leader has named; None: it is gone. Raises ClusterError."""
@@ -407,6 +420,10 @@ class Fetcher(BrokerConnectionThread):
                 self._turn(active, leave_follower(time.monotonic()))  # the leader has all that the follower has
             else:
                 active.copy.stop(Reinspect(reason))
+
+
+def _find_place(active: ActiveCopy) -> _Place:
+    return active.copy.source_id, active.copy.key.partition
 
 
 def _waits_for_room(active: ActiveCopy) -> bool:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ class FarWire:
         self.answer, self.question = self.broker.fetch(self.question, max_wait_ms=0), None
         os.write(self._written, b"\0")
 
-    def receive_session_fetch(self, _session: FetchSession) -> list[FetchedPartition]:
+    def receive_session_fetch(self, _session: FetchSession, *, may_be_lost: bool) -> list[FetchedPartition]:
+        assert may_be_lost
         os.read(self._readable, 1)
         assert self.answer is not None
         answer, self.answer = self.answer, None
@@ -171,6 +173,33 @@ def test_an_answer_to_a_question_of_an_earlier_copy_is_not_used(far: FarCopy) ->
             wire.arrive()
     far.fetcher._take_turns(far.turns, False, 1 << 20, 0.0)
     assert (far.copied, after.copy.source.position) == ([0], 0)
+
+
+def test_an_answer_is_used_although_its_partition_was_left_out_meanwhile(
+    far: FarCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quota that others spend leaves it out and takes it up again, several times a round trip."""
+    far.cluster.produce("orders", 0, [b"a"])
+    far.turns.send_due(time.monotonic(), 0.0, 0.0, 1 << 20)
+    far.fetcher._review(far.active, share=0)
+    assert not far.fetcher._asked
+    far.wires[0].arrive()
+    far.fetcher._review(far.active, share=1 << 20)
+    far.fetcher._take_turns(far.turns, False, 1 << 20, 0.0)
+    assert far.copied == [0]
+
+
+def test_nobody_looks_for_answers_without_a_pause_where_nothing_can_be_asked(
+    far: FarCopy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(
+        "replicator.transport.fetch_turns.select.poll",
+        lambda: SimpleNamespace(register=lambda *_: None, poll=lambda ms: pauses.append(ms) or []),
+    )
+    far.turns.send_due(time.monotonic(), 0.0, 0.0, 1 << 20)
+    far.fetcher._take_turns(far.turns, False, 1 << 20, 0.0)
+    assert pauses == [5.0]
 
 
 def test_many_bytes_are_carried_once(far: FarCopy) -> None:

@@ -152,6 +152,7 @@ def _expected_reader(session: SparkSession, plan: Plan, flow: PlanFlow, address:
             tuple(address.skip),
             address.ids,
             claims=address.claims,
+            marks=address.marks,
             transform=flow.transform,
         )
 

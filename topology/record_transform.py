@@ -206,6 +206,9 @@ def _check_part(part: ChangedPart, transform: RecordTransform) -> None:
         raise ValueError(f"a JSON {side} is changed by field; say `{side}.FIELD`, or `format: {{{side}: string}}`")
     if not part.names and form in REGISTRY_FORMATS:
         raise ValueError(f"a {side} of format {form} is changed by field, under its own schema; say `{side}.FIELD`")
+    if not part.names and str(part) in transform.drops:
+        null = f"cast(null as {'binary' if form == 'bytes' else 'string'})"
+        raise ValueError(f'`drop: [{part}]` would drop nothing: fields are dropped; say `set: {{{part}: "{null}"}}`')
 
 
 def _check_apart(parts: list[ChangedPart]) -> None:

@@ -27,7 +27,7 @@ from replicator.batch.codecs import ZSTD
 from replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
 from replicator.batch.record_batch import RawBatch
 from replicator.copy.external_records import ExternalRecords, find_external_records
-from replicator.errors import ForeignWrite
+from replicator.errors import ForeignWrite, PartlyMarked
 from replicator.partition_states import OffsetSpan
 from topology.external_flows import ExternalFlow
 
@@ -110,7 +110,7 @@ class PartitionLoopGuard:
         left_out = bool(path) if local else flow.target in path
         if path and (left_out or flow.paths) and not flow.claims(self.where, batch):
             raise ForeignWrite(batch.base, batch.end, batch.producer_id)
-        if path or not self.external:
+        if path or not (self.external and self._asks_for_marks):
             return left_out
         path = self._external_path(batch)
         return bool(path) if local else flow.target in path
@@ -122,7 +122,7 @@ class PartitionLoopGuard:
         local = flow.forward == "local"
         if not local and not flow.guarded:
             return True
-        if any(local or flow.paths or flow.target in tool.path for tool in self.external):
+        if self._asks_for_marks:
             return False
         try:
             path = flow.path(producer_id)
@@ -144,7 +144,24 @@ class PartitionLoopGuard:
         """The way of what another tool brought; () for an application's batch. Raises BadBatch."""
         if self._is_passed(batch):
             return ()
-        return next((each.path for each in self.external if each.covers(batch)), ())
+        paths: list[ClusterPath] = []
+        partly: PartlyMarked | None = None
+        for each in self.external:
+            try:
+                if each.covers(batch):
+                    paths.append(each.path)
+            except PartlyMarked as error:
+                partly = error
+        if partly is not None and not paths:
+            raise partly
+        # One that was in the target before decides: the records must not go back there.
+        return next((path for path in paths if self.guard.target in path), paths[0] if paths else ())
+
+    @property
+    def _asks_for_marks(self) -> bool:
+        """Whether it matters for a batch which tool brought it."""
+        flow = self.guard
+        return any(flow.forward == "local" or flow.paths or flow.target in tool.path for tool in self.external)
 
     def _is_passed(self, batch: RawBatch) -> bool:
         return self.passed is not None and self.passed.first <= batch.base < self.passed.end

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -79,21 +79,14 @@ class QuarantineWriter:
             elif problem is not None:
                 failures.append(problem)
 
+        deadline = time.monotonic() + _PATIENCE_S
         for record in rejected:
             value, headers = encode_rejected_record(
                 key, record, whole=whole and measure_rejected_record(record) <= MAX_WHOLE_RECORD_BYTES
             )
-            try:
-                self._connected().produce(
-                    _QUARANTINE,
-                    value,
-                    build_quarantine_key(key, record.source_offset).encode(),
-                    compute_slot(key.flow, key.topic, key.partition),
-                    headers=headers,
-                    on_delivery=partial(done, record),
-                )
-            except KafkaException as error:
-                done(record, librdkafka.extract_kafka_error(error))
+            name = build_quarantine_key(key, record.source_offset).encode()
+            slot = compute_slot(key.flow, key.topic, key.partition)
+            self._put(name, value, headers, slot, partial(done, record), deadline)
         deadline = time.monotonic() + _PATIENCE_S
         while left:
             self._connected().poll(0.05)
@@ -104,6 +97,29 @@ class QuarantineWriter:
                 self.settings, failures[0], self._complaints, doing=f"writing to {_QUARANTINE}", topic=_QUARANTINE
             )
         return too_large
+
+    def _put(
+        self,
+        name: bytes,
+        value: bytes | None,
+        headers: _Headers,
+        slot: int,
+        done: Callable[..., None],
+        deadline: float,
+    ) -> None:
+        """Hand one record to the client library; waits while that holds as many as it may. Raises ClusterError."""
+        while True:
+            try:
+                self._connected().produce(_QUARANTINE, value, name, slot, headers=headers, on_delivery=done)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise self.settings.unreachable(f"the queue for {_QUARANTINE} does not drain") from None
+                self._connected().poll(0.1)
+            except KafkaException as error:
+                done(librdkafka.extract_kafka_error(error))
+                return
+            else:
+                return
 
     def _connected(self) -> Producer:
         if self._producer is None:

@@ -105,9 +105,8 @@ class FetchTurns:
         poll = select.poll()
         for descriptor in asked:
             poll.register(descriptor, select.POLLIN)
-        has_free = can_ask and any(
-            not lane.sent for lane in (self._lanes[:1] if now < self._alone_until else self._lanes)
-        )
+        lanes = self._lanes[:1] if now < self._alone_until else self._lanes
+        has_free = can_ask and any(not lane.sent for lane in lanes)
         pause = max(min(longest_s, self._next - now if has_free else longest_s), 0.0)
         # What TLS has read already is nothing that poll sees.
         here = [lane for lane in asked.values() if lane.connection is not None and lane.connection.buffered]

@@ -97,6 +97,7 @@ class TransformThread:
     _served: dict[int, _Served] = field(default_factory=dict)
     _condition: threading.Condition = field(default_factory=threading.Condition)
     _woken: bool = False
+    _first: int = 0  # of the partitions
     _ending: bool = False
     _pause_s: float = _FIRST_PAUSE_S
     _thread: threading.Thread | None = None
@@ -142,7 +143,10 @@ class TransformThread:
         """Transform one micro-batch of each flow; False: nothing waited."""
         flows: dict[RecordTransform, list[tuple[_Served, UntransformedPart]]] = {}
         room = _MICRO_BATCH_BYTES
-        for served in list(self._served.values()):
+        everybody = list(self._served.values())
+        first = self._first % max(len(everybody), 1)
+        self._first = first + 1
+        for served in everybody[first:] + everybody[:first]:  # another one is first each time: there is room for few
             for part in served.copy.list_waiting(min(_PARTITION_BYTES, room)) if room > 0 else ():
                 flows.setdefault(served.transform, []).append((served, part))
                 room -= part.size
@@ -166,32 +170,56 @@ class TransformThread:
             self._stop(waiting, Reinspect(f"the transformation failed: {type(error).__name__}", "failed"))
             return
         log.debug("transformed", extra={"parts": len(requests), "seconds": round(time.monotonic() - began, 3)})
+        try:
+            self._take_results(waiting, results)
+        except Exception as error:  # the thread serves all flows
+            log.exception("results failed", extra={"flow": requests[0].key.flow})
+            why = f"what the transformation gave could not be taken: {type(error).__name__}: {error}"
+            self._stop(waiting, Reinspect(why, "failed"))
+
+    def _take_results(
+        self, waiting: list[tuple[_Served, UntransformedPart]], results: Sequence[TransformedPart]
+    ) -> None:
+        """Parts of a partition are taken in order: where one is not, those behind it go on waiting."""
         taken: list[_Served] = []
+        behind: set[int] = set()  # copies of which a part was not taken
+        learning: set[str] = set()  # topics of which schemas were unknown
+        later: tuple[_Served, UntransformedPart, str] | None = None
         for (served, part), result in zip(waiting, results, strict=True):
-            if not result.unknown:
-                self._take(served, part, result)
+            if id(served.copy) in behind:
+                continue
+            if result.unknown:
+                behind.add(id(served.copy))
+                learning.add(served.copy.key.topic)
+                if why := self._learn(served, part, result.unknown):
+                    later = served, part, why
+                    break
+            elif self._take(served, part, result):
                 taken.append(served)
-            elif not self._learn(served, part, result.unknown):
-                return
-        self._pause_s = _FIRST_PAUSE_S
+            else:
+                behind.add(id(served.copy))
         for served in taken:
-            if served.schemas is not None:
+            if served.schemas is not None and served.copy.key.topic not in learning:
                 served.schemas.settle(served.copy.key.topic)
             served.active.hindrance = ""
             served.active.wake()
             served.active.room()
+        if later is None:
+            self._pause_s = _FIRST_PAUSE_S
+        else:
+            self._try_later([later[:2]], later[2])
 
-    def _learn(self, served: _Served, part: UntransformedPart, unknown: frozenset[UnknownSchema]) -> bool:
-        """Ask for schemas; the part waits until they are known. False: a registry did not answer."""
+    def _learn(self, served: _Served, part: UntransformedPart, unknown: frozenset[UnknownSchema]) -> str:
+        """Ask for schemas; the part waits until they are known. Returns why a registry did not answer; "" where it
+        did."""
         assert served.schemas is not None, "a record was opened whose flow knows no schemas"
         try:
             why = served.schemas.learn(served.copy.key, unknown, part.start)
         except ClusterError as error:
-            self._try_later([(served, part)], str(error))
-            return False
+            return str(error)
         if why:
             served.copy.stop(Reinspect(why))
-        return True
+        return ""
 
     def _try_later(self, waiting: list[tuple[_Served, UntransformedPart]], why: str) -> None:
         """What waits goes on waiting; the partitions say why."""
@@ -206,7 +234,8 @@ class TransformThread:
         for served, _ in waiting:
             served.copy.stop(trouble)
 
-    def _take(self, served: _Served, part: UntransformedPart, result: TransformedPart) -> None:
+    def _take(self, served: _Served, part: UntransformedPart, result: TransformedPart) -> bool:
+        """False where it was not taken, nor can be what is behind it."""
         copy, quarantine = served.copy, served.active.quarantine
         batches = result.batches
         refused, through = None, part.end
@@ -215,13 +244,13 @@ class TransformThread:
                 quarantine.keep(copy.key, result.rejected)
             except ClusterError as error:
                 copy.stop(Reinspect(f"{len(result.rejected)} records could not be quarantined: {error}"))
-                return
+                return False
         elif result.rejected:
             first = result.rejected[0]
             through = first.source_offset
             batches = [batch for batch in batches if batch.base < through]
             refused = _build_halt(copy.key, first, len(result.rejected) - 1)
-        copy.take_transformed(batches, refused, through)
+        return copy.take_transformed(part, batches, refused, through)
 
 
 def _build_halt(key: PartitionKey, first: RejectedRecord, more: int) -> Halt:

@@ -180,9 +180,8 @@ def test_a_move_names_a_worker_that_is_there_and_waits_for_it(monkeypatch: pytes
     [first, second] = propose(PartitionOrder("move", "orders", 3, "w")).carry_out("ann")
     assert first.endswith("moves to worker w")
     assert second == "orders-3 is served by worker w-1"
-    assert [each["worker"] for each in written[-1][1]["moves"]] == ["w"], (
-        "a process that another one has replaced is forgotten"
-    )
+    moves = [each["worker"] for each in written[-1][1]["moves"]]
+    assert moves == ["w"], "a process that another one has replaced is forgotten"
     assert render_decision(written[0][1]).endswith(f"ann: move {FLOW.id} orders-3, to worker w")
     with pytest.raises(NoAnswerYet, match="orders-3: worker v-2 has not reported it yet; the order stands"):
         [*propose(PartitionOrder("move", "orders", 3, "v-2")).carry_out("ann")]

@@ -86,6 +86,21 @@ def test_a_batch_that_is_only_partly_marked_stops_its_partition() -> None:
     assert not guard(BACK, passed=OffsetSpan(10, 12))(batch(MARK, PLAIN))
 
 
+def test_marks_that_decide_nothing_stop_nobody() -> None:
+    assert not guard(BACK, path="branch")(batch(MARK, PLAIN))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_a_batch_with_the_marks_of_two_tools_does_not_go_back(order: int) -> None:
+    """Headers survive further hops: one tool brought it to a cluster in between, the other one from the target."""
+    other = replace(BACK, id="far", source="branch", marks_with="far")
+    tools = (((BACK, ("cloud",)), (other, ("branch",))), ((other, ("branch",)), (BACK, ("cloud",))))[order]
+    flow = LoopGuard("onprem", "cloud", "all", dict, lambda _where, _batch: False, tools=tools)
+    far = (("far", None),)
+    assert flow.at(HERE, None)(batch((*MARK, *far), (*MARK, *far)))
+    assert flow.at(HERE, None)(batch((*MARK, *far), MARK)), "one of them has marked all of it"
+
+
 def test_the_id_of_a_flow_of_ours_counts_before_any_header() -> None:
     """Its ledger decides, as for every batch under such an id: here it claims nothing, and the id is from elsewhere."""
     assert not guard(BACK, registry={7: ("branch",)})(batch(MARK, producer_id=7))

@@ -78,11 +78,12 @@ def test_the_ledger_never_says_more_than_what_is_transformed() -> None:
     assert copy.take(("here",)) is None
     [part] = copy.list_waiting(1 << 20)
     assert (part.start, part.end) == (0, 20)
-    assert copy.take_transformed([build_batch(3, 2)], None, 20)
+    assert copy.take_transformed(part, [build_batch(3, 2)], None, 20)
     fetch(copy, build_batch(20, 5))
     assert commit(copy) == 20
     assert copy.lagging is False
-    assert copy.take_transformed([], None, 25)
+    [part] = copy.list_waiting(1 << 20)
+    assert copy.take_transformed(part, [], None, 25)
     assert copy.lagging
     assert commit(copy) == 25
 
@@ -105,7 +106,7 @@ def test_parts_without_records_between_others_take_no_result_of_theirs() -> None
     assert [(part.start, part.end) for part in waiting] == [(0, 10), (20, 30), (40, 50)]
     for part in waiting:
         assert part.first is not None
-        assert copy.take_transformed([part.first], None, part.end)
+        assert copy.take_transformed(part, [part.first], None, part.end)
     assert list_sources(copy) == [*range(10), *range(20, 30), *range(40, 50)]
     assert commit(copy) == 60
 
@@ -135,7 +136,8 @@ def test_a_damaged_batch_is_not_handed_on_and_what_stands_before_it_is_copied() 
     copy = build_copy()
     copy.hold(found.parts, found.last_batch, found.refused)
     assert copy.trouble is None
-    copy.take_transformed([build_batch(0, 10)], None, 10)
+    [part] = copy.list_waiting(1 << 20)
+    copy.take_transformed(part, [build_batch(0, 10)], None, 10)
     assert copy.trouble is None
     assert commit(copy) == 10
     assert copy.trouble is not None
@@ -276,11 +278,12 @@ def test_what_only_a_person_can_change_halts_the_partition() -> None:
 def test_what_comes_after_the_copy_has_ended_is_dropped(ended: str) -> None:
     copy = build_copy()
     fetch(copy, build_batch(0, 10))
+    [part] = copy.list_waiting(1 << 20)
     if ended == "halted":
         copy.halt("handed over")
     else:
         copy.waiting.clear()
-    assert not copy.take_transformed([build_batch(0, 10)], None, 10)
+    assert not copy.take_transformed(part, [build_batch(0, 10)], None, 10)
     assert list_sources(copy) == []
 
 
@@ -337,6 +340,72 @@ def test_a_schema_that_is_not_known_is_asked_for_and_the_part_is_transformed_the
     assert thread.step()
     assert (list_sources(copy), schemas.settled) == ([0, 2, 4, 6, 8], 1)
     assert commit(copy) == 10
+
+
+class FirstIsUnknown(PlayedEngine):
+    """Needs schema 7 for the part that begins at offset 0."""
+
+    def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        found = super().transform(transform, requests)
+        return [
+            result._replace(unknown=SEVEN)
+            if request.part.start == 0 and 7 not in request.schemas.value.writers
+            else result
+            for result, request in zip(found, requests, strict=True)
+        ]
+
+
+def test_parts_behind_one_that_waits_for_a_schema_wait_too() -> None:
+    """Their results are not those of the part in front of them."""
+    copy, schemas = build_copy(), PlayedSchemas()
+    thread, _ = serve_schemas(schemas, copy)
+    thread.engine = FirstIsUnknown([12])
+    fetch(copy, build_batch(0, 10))
+    fetch(copy, build_batch(10, 10))
+    assert len(copy.list_waiting(1 << 20)) == 2
+    assert thread.step()
+    assert (list_sources(copy), schemas.settled, copy.refusals.batch) == ([], 0, None)
+    assert thread.step()
+    assert list_sources(copy) == [0, 2, 4, 6, 8, 10]
+    assert commit(copy) == 12
+
+
+def test_a_result_is_only_taken_for_the_part_that_it_is_of() -> None:
+    """A refused record has cleared what waited, and an answer under way has brought something else."""
+    copy = build_copy()
+    fetch(copy, build_batch(0, 10))
+    fetch(copy, build_batch(10, 10))
+    first, second = copy.list_waiting(1 << 20)
+    assert not copy.take_transformed(second, [build_batch(10, 10)], None, 20)
+    assert copy.take_transformed(first, [build_batch(0, 10)], None, 10)
+    assert commit(copy) == 10
+    assert copy.take_transformed(second, [build_batch(10, 10)], None, 20)
+    assert commit(copy) == 20
+
+
+def test_an_error_that_nobody_thought_of_leaves_the_thread_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = build_copy()
+    thread = serve(PlayedEngine(), Active(copy))
+    fetch(copy, build_batch(0, 10))
+    monkeypatch.setattr(TransformThread, "_take", lambda *_: 1 / 0)
+    assert thread.step()
+    assert isinstance(copy.trouble, Reinspect)
+    assert "ZeroDivisionError" in copy.trouble.reason
+
+
+def test_another_partition_comes_first_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for few at a time, and a backlog fills it."""
+    monkeypatch.setattr("replicator.transport.transform_thread._MICRO_BATCH_BYTES", 1)
+    copies = [build_copy() for _ in range(3)]
+    thread = serve(PlayedEngine(), Active(copies[0]))
+    for copy in copies[1:]:
+        thread.add(Active(copy), TRANSFORM, 1 << 19)  # type: ignore[arg-type]
+    for copy in copies:
+        for first in range(0, 50, 10):
+            fetch(copy, build_batch(first, 10))
+    for _ in copies:
+        assert thread.step()
+    assert all(copy.queue.ready for copy in copies)
 
 
 def test_a_schema_that_the_target_lacks_sends_the_partition_back_to_the_inspections() -> None:

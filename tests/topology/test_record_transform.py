@@ -49,6 +49,8 @@ def read_flow(transform: str) -> PlanFlow:
         ('{set: {offset: "1"}}', "say `value`, `value.FIELD`, `key`, `key.FIELD` or `headers.NAME`"),
         ('{set: {value.email: "null"}}', "needs `format: {value: json}`"),
         (f'{{{JSON}, set: {{value: "null"}}}}', "a JSON value is changed by field"),
+        ("{drop: [value]}", "`drop: [value]` would drop nothing: fields are dropped; say `set: {value: "),
+        ("{format: {key: string}, drop: [key]}", 'say `set: {key: "cast(null as string)"}`'),
         (f'{{{JSON}, set: {{value.a: "1"}}, drop: [value.a.b]}}', "are about the same"),
         (f'{{{JSON}, set: {{value.a: "1"}}, drop: [value.a]}}', "are about the same"),
         ('{format: {value: json}, where: "value.a = 1"}', "format json needs `schema"),

@@ -70,8 +70,8 @@ class TransformedCopy(TransactionCopy):
 
     def list_waiting(self, most: int) -> list[UntransformedPart]:
         """The oldest parts that wait and hold records, `most` bytes of them and at least one; none once the copy has
-        ended. `take_transformed` expects a result of each of them, in this order, and of no other: it passes the parts
-        without records that stand between them by itself."""
+        ended. `take_transformed` takes the results of them in this order; it passes the parts without records between
+        them by itself."""
         with self.lock:
             if self.trouble is not None or self.refusals.batch is not None:
                 return []
@@ -84,13 +84,15 @@ class TransformedCopy(TransactionCopy):
                 found.append(part)
             return found
 
-    def take_transformed(self, batches: Sequence[RawBatch], refused: Halt | Reinspect | None, through: int) -> bool:
-        """The oldest part became these batches. refused: why nothing behind them can be copied; the source is copied
-        through `through` then. False when the copy has ended meanwhile."""
+    def take_transformed(
+        self, part: UntransformedPart, batches: Sequence[RawBatch], refused: Halt | Reinspect | None, through: int
+    ) -> bool:
+        """The oldest part, `part`, became these batches. refused: why nothing behind them can be copied; the source is
+        copied through `through` then. False when the copy has ended meanwhile, or another part is the oldest."""
         with self.lock:
-            if self.trouble is not None or not self.waiting:
+            if self.trouble is not None or not self.waiting or self.waiting[0][0] is not part:
                 return False
-            part, path, received_at = self.waiting.popleft()
+            _, path, received_at = self.waiting.popleft()
             self.queue.buffered -= part.size
             for batch in batches:
                 self.queue.ready.append(UncommittedBatch(batch, path, received_at))

@@ -170,6 +170,22 @@ def _wide_inventory() -> Inventory:
     return Inventory({"m1": InventoryCluster("m1", "m1-id", 0, topics=topics)})
 
 
+def tool_that_copies_back(draw: st.DrawFn, case: Case) -> Document:
+    flow = carrying(draw, case, "identity")
+    document = edited(case, flow, {"provenance": {"guard": "producer_id", "forward": "all"}})
+    return beside(document, "mirrormaker2", flow.target, flow.source, flow)
+
+
+def tool_that_copies_the_same(draw: st.DrawFn, case: Case) -> Document:
+    flow = carrying(draw, case, "identity")
+    return beside(case.document, "brooklin", flow.source, flow.target, flow)
+
+
+def link_that_mirrors(draw: st.DrawFn, case: Case) -> Document:
+    flow = carrying(draw, case, "identity")
+    return beside(case.document, "cluster_link", "m1", flow.target, flow)
+
+
 def circulates(case: Case) -> bool:
     return not case.walked.ends
 
@@ -209,6 +225,9 @@ FAULTS: Mapping[str, Fault] = {
     "GRF217": Fault(renamed_again),
     "GRF218": Fault(wide_pattern, inventory=_wide_inventory()),
     "GRF219": Fault(endless_chain, examples=5),
+    "GRF220": Fault(tool_that_copies_back),
+    "GRF221": Fault(tool_that_copies_the_same),
+    "GRF222": Fault(link_that_mirrors),
 }
 
 
@@ -234,6 +253,14 @@ def new(source: str, target: str, like: Flow | None = None, **settings: Any) -> 
     flow["topics"] = {"exclude": [], "allow_internal": False} | flow["topics"]
     flow["provenance"] = {"guard": "producer_id", "forward": "all"} | flow["provenance"]
     return flow
+
+
+def beside(document: Document, tool: str, source: str, target: str, like: Flow) -> Document:
+    """With a copy of the same topics that another tool makes, under unchanged names and without a mark."""
+    copied = {"name": "mutant", "tool": tool, "source": source, "target": target, "naming": IDENTITY}
+    copied["topics"] = like.plan.topics.to_json()
+    mutated = copy.deepcopy(document) | {"external_flows": [copied]}
+    return clustered(mutated, {source, target})
 
 
 def plain() -> Document:

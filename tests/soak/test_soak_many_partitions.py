@@ -40,7 +40,7 @@ A_TOPIC = 20  # partitions
 TOPICS = [f"orders-{number:03d}" for number in range(PARTITIONS // A_TOPIC)]
 RECREATED = TOPICS[-len(TOPICS) // 5 :]  # 50 of 250
 GROWING = TOPICS[: -len(RECREATED)]
-RATE = 500  # records a second, one partition after the other
+RATE = int(os.environ.get("SOAK_RATE", "500"))  # records a second, one partition after the other
 ALLOWED_S = WORKER_SESSION_MS / 1000 + 5
 VALUE = struct.Struct(">qd")  # number of the record, when it was written (monotonic seconds)
 

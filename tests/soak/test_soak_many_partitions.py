@@ -110,7 +110,15 @@ class Traffic:
     def _read(self) -> None:
         reader = Consumer(
             self._target.librdkafka(
-                {"group.id": "soak", "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 50}
+                {
+                    "group.id": "soak",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    # librdkafka has no fetch sessions: each of its questions names all partitions. At each record that
+                    # would be most of what the brokers do.
+                    "fetch.min.bytes": 100_000,
+                    "fetch.wait.max.ms": 100,
+                }
             )
         )
         reader.assign([WirePartition(topic, number, 0) for topic, number in self._read_at_target])

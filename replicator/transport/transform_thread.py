@@ -52,11 +52,13 @@ class TransformRequest(NamedTuple):
 
 class TransformedPart(NamedTuple):
     """What became of a part: batches with spans, in order, and the records that no expression could be applied to.
-    unknown: schema ids in it of which nothing is known; nothing else counts then, and it is to be tried again."""
+    unknown: schema ids in it of which nothing is known; nothing else counts then, and it is to be tried again. failed:
+    why none of it can be used, also when it is tried again."""
 
     batches: list[RawBatch]
     rejected: list[RejectedRecord]
     unknown: frozenset[UnknownSchema] = frozenset()
+    failed: str = ""
 
 
 class TransformEngine(Protocol):
@@ -239,7 +241,12 @@ class TransformThread:
         copy, quarantine = served.copy, served.active.quarantine
         batches = result.batches
         refused, through = None, part.end
-        if result.rejected and quarantine is not None:
+        if result.failed:
+            where = f"source topic {copy.key.topic}, partition {copy.key.partition}"
+            span = OffsetSpan(part.start, part.end)
+            text = f"{where}, some batch of offsets {span.first} to {span.end - 1}: {result.failed}"
+            refused, through, batches = Halt(UNTRANSFORMED_STATE, text, source=span), part.start, []
+        elif result.rejected and quarantine is not None:
             try:
                 quarantine.keep(copy.key, result.rejected)
             except ClusterError as error:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]")
+# What opening and laying out records raises: it tells offsets and sizes, no values.
+_UNUSABLE: Final = re.compile(r"\b(?:BadBatch|OversizedBatch|OverflowError): ([^\n]+)")
 _SECRET_MISSING: Final = re.compile(r"SecretMissing: (.+)")
 _CONDITIONS: Final = """
     ARITHMETIC_OVERFLOW BINARY_ARITHMETIC_OVERFLOW CANNOT_PARSE_TIMESTAMP CANNOT_PARSE_DECIMAL
@@ -48,6 +50,10 @@ _NUMBERS: Final = 1 << 31  # of parts
 
 
 _Group = list[tuple[int, "_Piece"]]  # number of the part, and it
+
+
+class _PartUnusable(Exception):
+    """Records of some part of the job cannot be opened, or not laid out again."""
 
 
 class _RecordFailed(Exception):
@@ -102,11 +108,13 @@ class SparkTransformEngine:
     def _transform(self, compiled: CompiledTransform, pieces: list[_Piece]) -> list[TransformedPart]:
         try:
             return self._run(compiled, pieces)
-        except _RecordFailed as failed:
+        except (_RecordFailed, _PartUnusable) as failed:
             if len(pieces) > 1:
                 middle = len(pieces) // 2
                 return self._transform(compiled, pieces[:middle]) + self._transform(compiled, pieces[middle:])
             [piece] = pieces
+            if isinstance(failed, _PartUnusable):
+                return [TransformedPart([], [], failed=str(failed))]
             if piece.is_one:
                 return [TransformedPart([], [_reject(piece, failed.condition)])]
             halves = [self._transform(compiled, [half])[0] for half in piece.halve()]
@@ -164,7 +172,9 @@ class SparkTransformEngine:
 
 
 def _join_halves(one: TransformedPart, two: TransformedPart) -> TransformedPart:
-    return TransformedPart(one.batches + two.batches, one.rejected + two.rejected, one.unknown | two.unknown)
+    return TransformedPart(
+        one.batches + two.batches, one.rejected + two.rejected, one.unknown | two.unknown, one.failed or two.failed
+    )
 
 
 def _judge(error: Exception) -> Exception:
@@ -172,6 +182,8 @@ def _judge(error: Exception) -> Exception:
     condition = find_record_condition(error)
     if condition is not None:
         return _RecordFailed(condition)
+    if unusable := _UNUSABLE.search(str(error)):
+        return _PartUnusable(unusable[1])
     if missing := _SECRET_MISSING.search(str(error)):  # it names the reference, never what stands there
         return TransformFailed(f"on a machine where Spark runs: {missing[1]}", is_lasting=True)
     found = _CONDITION.findall(str(error))

@@ -393,6 +393,28 @@ def test_an_error_that_nobody_thought_of_leaves_the_thread_alive(monkeypatch: py
     assert "ZeroDivisionError" in copy.trouble.reason
 
 
+class SecondCannotBeUsed(PlayedEngine):
+    def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
+        found = super().transform(transform, requests)
+        return [
+            TransformedPart([], [], failed="holds too much") if request.part.start == 10 else result
+            for result, request in zip(found, requests, strict=True)
+        ]
+
+
+def test_a_part_that_cannot_be_used_halts_its_partition_behind_what_stands_before_it() -> None:
+    copy = build_copy()
+    thread = serve(SecondCannotBeUsed(), Active(copy, Kept()))
+    for first in range(0, 30, 10):
+        fetch(copy, build_batch(first, 10))
+    assert thread.step()
+    assert list_sources(copy) == [0, 2, 4, 6, 8]
+    assert commit(copy) == 10
+    assert isinstance(copy.trouble, Halt)
+    assert "some batch of offsets 10 to 19: holds too much" in copy.trouble.error
+    assert not thread.step()
+
+
 def test_another_partition_comes_first_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for few at a time, and a backlog fills it."""
     monkeypatch.setattr("replicator.transport.transform_thread._MICRO_BATCH_BYTES", 1)

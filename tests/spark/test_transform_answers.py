@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -10,9 +10,9 @@ import pytest
 from replicator.batch.records import RawRecord, build_raw_batch
 from replicator.batch.untransformed_selection import UntransformedPart
 from replicator.partition_key import PartitionKey
-from replicator.transport.transform_thread import TransformFailed, TransformRequest
+from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from spark.transform import spark_engine
-from spark.transform.spark_engine import _Piece, _read_results
+from spark.transform.spark_engine import SparkTransformEngine, _Piece, _read_results
 
 SCHEMA = pa.schema(
     [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
@@ -73,3 +73,21 @@ def test_what_is_not_whole_or_of_another_micro_batch_does_not_count(rows: list[d
     with pytest.raises(TransformFailed, match=message) as caught:
         read(rows, 2, 7)
     assert not caught.value.is_lasting
+
+
+def test_a_part_that_cannot_be_opened_is_found_and_named_and_the_others_are_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark's text names neither the part nor its partition."""
+    pieces = build_pieces(5)
+
+    def run(_engine: Any, _compiled: Any, asked: list[_Piece]) -> list[TransformedPart]:
+        if pieces[3] in asked:
+            told = "Traceback\nreplicator.errors.OversizedBatch: batch at source offset 0: it holds too much\n"
+            raise spark_engine._judge(Exception(told))
+        return [TransformedPart([BATCH], []) for _ in asked]
+
+    monkeypatch.setattr(SparkTransformEngine, "_run", run)
+    found = SparkTransformEngine(cast(Any, None))._transform(cast(Any, None), pieces)
+    assert [len(each.batches) for each in found] == [1, 1, 1, 0, 1]
+    assert found[3].failed == "batch at source offset 0: it holds too much"

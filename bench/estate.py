@@ -47,8 +47,8 @@ _A_TOPIC = 10  # partitions
 _REPLICAS = 3
 
 # Measured with clusters: `make bench-scale`, docs/benchmarks.md, a worker with 104 and with 10,004 partitions.
-_WORKER_MIB, _MIB_A_PARTITION = 86.0, 259.0 / 9_900
-_IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.014, 0.059 / 9_900  # cores
+_WORKER_MIB, _MIB_A_PARTITION = 86.0, 126.0 / 9_900
+_IDLE_CPU, _IDLE_CPU_A_PARTITION = 0.014, 0.036 / 9_900  # cores
 # `read_latest_values` on a cluster of one broker, 100,000 reports of 5,000 partitions: processor time of each report
 # that a newer one replaces (that of the newest is `PartitionCosts.read_us`). It is what the client library needs.
 _SUPERSEDED_US = 2.3

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cli.cluster_batches import add_cluster_options, ask_clusters, choose_clusters, report_missing_clusters
 from cli.output_files import require_writable, write_output_files
 from cli.quantity_param import DURATION_PARAM
 from cli.report import add_estimate_options, find_report_format, read_scannable_topology, render_planning_report
 
 if TYPE_CHECKING:
-    from clusters.errors import ClusterError
-    from topology.inventory import InventoryCluster
-    from topology.model import Topology
-
-_AT_ONCE = 8
+    from topology.inventory import Inventory, InventoryCluster
 
 
 @click.command(epilog="Example: topology scan orders.yaml -o inventory.json --report report.html")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--cluster", "aliases", multiple=True, help="Only this cluster; may be repeated.  [default: all]")
+@add_cluster_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the inventory here, not to stdout.")
 @click.option(
     "--sample", type=DURATION_PARAM, default="5s", show_default=True, help="How long to watch logs grow; 0s: not."
@@ -30,7 +27,7 @@ _AT_ONCE = 8
 @click.option(
     "--timeout", type=DURATION_PARAM, default="15s", show_default=True, help="How long to wait for an answer."
 )
-@click.option("--skip-unreachable", is_flag=True, help="Leave out clusters that do not answer; exits 3 then.")
+@click.option("--update", is_flag=True, help="Keep what -o says of clusters that are not read now.")
 @click.option(
     "--report", "page", type=click.Path(path_type=Path), help="A planning report for people: a .html or .md file."
 )
@@ -40,10 +37,12 @@ def scan(
     context: click.Context,
     path: Path,
     aliases: tuple[str, ...],
+    parallel: int,
+    need_all: bool,
     output: Path | None,
     sample: int,
     timeout: int,
-    skip_unreachable: bool,
+    update: bool,
     page: Path | None,
     rate: int | None,
     price_per_gib: float | None,
@@ -52,18 +51,28 @@ def scan(
     """Take an inventory of live clusters: brokers, topics, configs, sizes, rates, groups, ACLs, quotas.
 
     Read-only: nothing is created, altered, committed or joined. Works on a file with findings, as long as its clusters
-    can be read. A cluster that does not answer ends the scan with exit code 2, and nothing is written.
+    can be read; flows are not needed. A cluster that does not answer, refuses, or lacks its secret is named, also in
+    the inventory; the others are written, and the exit code is 3. It is 2, and nothing is written, when none answers.
     """
+    from clusters.inventory_scan import scan_cluster
     from topology.inventory import Inventory
     from topology.inventory_json import encode_inventory
 
+    if update and output is None:
+        raise click.UsageError("--update needs -o: the inventory that is brought up to date")
     for file in (output, page):
         require_writable(file)
     find_report_format(page)
     topology = read_scannable_topology(path)
-    found, missing = _scanned(topology, _chosen(topology, aliases), sample / 1000, timeout / 1000)
-    unreachable = _skipped(missing, skip_unreachable)
-    inventory = Inventory(found)
+    before = _read_before(output) if update and output is not None else Inventory({})
+    found, missing = ask_clusters(
+        topology,
+        choose_clusters(topology, aliases),
+        lambda settings: scan_cluster(settings, sample_s=sample / 1000, timeout_s=timeout / 1000),
+        parallel,
+    )
+    report_missing_clusters(found, missing, need_all=need_all)
+    inventory = before.with_scan(found, {alias: str(error) for alias, error in missing.items()})
     files = {} if output is None else {output: encode_inventory(inventory)}
     if page is not None:
         files[page] = render_planning_report(topology, inventory, page, rate, price_per_gib, idle_days)
@@ -71,57 +80,20 @@ def scan(
     if not context.obj or not context.obj.get("quiet"):
         for alias, cluster in found.items():
             click.echo(_line(alias, cluster), err=True)
+        if len(found) + len(missing) > 1:
+            click.echo(_summary(found, tuple(sorted(missing))), err=True)
     if output is None:
         click.echo(encode_inventory(inventory), nl=False)
-    return 3 if unreachable else 0
+    return 3 if missing else 0
 
 
-def _chosen(topology: Topology, aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises UsageError for a cluster that the file does not have, and for a file without any."""
-    if not topology.clusters:
-        raise click.UsageError(f"{topology.file} has no clusters to scan")
-    for alias in aliases:
-        if alias not in topology.clusters:
-            known = ", ".join(sorted(topology.clusters))
-            raise click.UsageError(f"{topology.file} has no cluster `{alias}`; it has {known}")
-    return tuple(dict.fromkeys(aliases)) or tuple(sorted(topology.clusters))
+def _read_before(output: Path) -> Inventory:
+    """What the file holds before the scan; nothing where there is none yet. Raises UnreadableInventory."""
+    from topology.inventory import Inventory
+    from topology.inventory_json import decode_inventory
+    from topology.loader import read_text_file
 
-
-def _scanned(
-    topology: Topology, aliases: tuple[str, ...], sample_s: float, timeout_s: float
-) -> tuple[dict[str, InventoryCluster], list[ClusterError]]:
-    """All clusters at once; what could not be scanned, with the reason. Secrets are looked up before any connection."""
-    from clusters.errors import ClusterError
-    from clusters.inventory_scan import scan_cluster as look
-    from clusters.settings import resolve_connection_settings
-
-    settings = {alias: resolve_connection_settings(topology.clusters[alias]) for alias in aliases}
-
-    def one(alias: str) -> InventoryCluster | ClusterError:
-        try:
-            return look(settings[alias], sample_s=sample_s, timeout_s=timeout_s)
-        except ClusterError as error:
-            return error
-
-    with ThreadPoolExecutor(min(_AT_ONCE, len(aliases))) as pool:
-        answers = dict(zip(aliases, pool.map(one, aliases), strict=True))
-    found = {alias: each for alias, each in answers.items() if not isinstance(each, ClusterError)}
-    return found, [each for each in answers.values() if isinstance(each, ClusterError)]
-
-
-def _skipped(missing: list[ClusterError], skip_unreachable: bool) -> bool:
-    """Whether clusters are left out, which is said. Raises the first error that may not be skipped, with the others'
-    messages."""
-    from clusters.errors import Unreachable
-
-    fatal = [error for error in missing if not (skip_unreachable and isinstance(error, Unreachable))]
-    if fatal:
-        for error in fatal[1:]:
-            click.echo(f"topology: {error}", err=True)
-        raise fatal[0]
-    for error in missing:
-        click.echo(f"skipped: {error}", err=True)
-    return bool(missing)
+    return decode_inventory(read_text_file(output)) if output.exists() else Inventory({})
 
 
 def _line(alias: str, cluster: InventoryCluster) -> str:
@@ -139,3 +111,21 @@ def _line(alias: str, cluster: InventoryCluster) -> str:
     )
     gaps = render_first_names(tuple(line.partition(":")[0] for line in cluster.not_seen), 3)
     return f"{alias}: {', '.join(words)}" + (f"; not seen: {gaps}" if gaps else "")
+
+
+def _summary(found: Mapping[str, InventoryCluster], missing: tuple[str, ...]) -> str:
+    """All clusters in one line. What is not known is said beside the sum, and is not counted as nothing."""
+    from topology.planning.cluster_overview import summarise_cluster
+    from topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
+
+    seen = [summarise_cluster(cluster, top=0, idle_days=0) for cluster in found.values()]
+    unsized = sum(topic.size_bytes is None for cluster in found.values() for topic in cluster.topics.values())
+    words = (
+        render_counted_noun(sum(each.topics for each in seen), "topic"),
+        render_counted_noun(sum(each.partitions for each in seen), "partition"),
+        f"{render_rounded_size(sum(each.bytes or 0 for each in seen))} stored"
+        + (f" (and {render_counted_noun(unsized, 'topic')} of unknown size)" if unsized else ""),
+        render_counted_noun(sum(len(cluster.groups) for cluster in found.values()), "group"),
+    )
+    said = f"read {len(found)} of {render_counted_noun(len(found) + len(missing), 'cluster')}: {', '.join(words)}"
+    return f"{said}; missing: {render_first_names(missing, 20)}" if missing else said

@@ -131,10 +131,16 @@ class InventoryCluster:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """Clusters by alias. live: it was taken for this very run (`topology plan`), so rules about the present may
-    speak."""
+    speak. missing: clusters that the last scan could not read, and why; what an earlier scan saw of them is kept."""
 
     clusters: Mapping[str, InventoryCluster]
     live: bool = False
+    missing: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def with_scan(self, found: Mapping[str, InventoryCluster], missing: Mapping[str, str]) -> Inventory:
+        """The same inventory with what a new scan found, and why it found no more (see `missing`)."""
+        left = {alias: why for alias, why in self.missing.items() if alias not in found}
+        return replace(self, clusters={**self.clusters, **found}, missing={**left, **missing})
 
     def with_probe(self, probed: ClusterCapabilities) -> Inventory:
         """The same inventory, which also knows what a probe of one of its clusters tried.

@@ -23,7 +23,11 @@ INVENTORY_SCHEMA_VERSION = 1
 INVENTORY_KIND = "inventory"
 CAPABILITIES_KIND = "capabilities"
 # what is looked up by name, and the field that holds the name
-INVENTORY_KEY_FIELDS = {"InventoryCluster": "alias", "InventoryTopic": "name", "InventoryGroup": "id"}
+INVENTORY_KEY_FIELDS = {
+    "InventoryCluster": "alias",
+    "InventoryTopic": "name",
+    "InventoryGroup": "id",
+}
 # what inventories of earlier versions do not have; None then
 INVENTORY_LATER_FIELDS = {
     "InventoryCluster": frozenset({"capabilities"}),
@@ -33,7 +37,7 @@ _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number
 _Reader = Callable[[Any], Any]
 
 
-class _Wrong(Exception):
+class DamagedValue(Exception):
     """What is wrong with a value; `path` grows from the inside out while the readers return."""
 
     def __init__(self, what: str) -> None:
@@ -41,7 +45,8 @@ class _Wrong(Exception):
         self.what = what
         self.path: list[str] = []
 
-    def under(self, name: str) -> _Wrong:
+    def under(self, name: str) -> DamagedValue:
+        """The same error, seen from the value that has this one under the name."""
         self.path.insert(0, name)
         return self
 
@@ -55,6 +60,7 @@ def encode_inventory(inventory: Inventory) -> str:
         "kind": INVENTORY_KIND,
         "taken": None if taken is None else datetime.fromtimestamp(taken / 1000, UTC).isoformat(timespec="seconds"),
         "clusters": {alias: _cluster_tree(cluster) for alias, cluster in inventory.clusters.items()},
+        "missing": dict(inventory.missing),
     }
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
 
@@ -78,17 +84,34 @@ def decode_inventory(text: str) -> Inventory:
     try:
         _text(document, "taken", optional=True)
         clusters = _member(document, "clusters")
-        return Inventory({alias: _cluster(alias, value) for alias, value in sorted(_object(clusters).items())})
-    except _Wrong as wrong:
-        path = ".".join(["clusters", *wrong.path] if wrong.path else [])
-        raise UnreadableInventory(
-            f"the inventory is damaged{' at ' + path if path else ''}: {wrong.what}; scan again, or correct it there"
-        ) from None
+        return Inventory(
+            {alias: _cluster(alias, value) for alias, value in sorted(_object(clusters).items())},
+            missing=_read_missing(document),
+        )
+    except DamagedValue as wrong:
+        raise _build_damage_error(["clusters", *wrong.path] if wrong.path else [], wrong.what) from None
+
+
+def _read_missing(document: dict[str, Any]) -> dict[str, str]:
+    """Inventories of earlier versions have none."""
+    try:
+        return _strings(document.get("missing", {}), "missing")
+    except DamagedValue as wrong:
+        raise _build_damage_error(wrong.path, wrong.what) from None
+
+
+def _build_damage_error(path: list[str], what: str) -> UnreadableInventory:
+    at = f" at {'.'.join(path)}" if path else ""
+    return UnreadableInventory(f"the inventory is damaged{at}: {what}; scan again, or correct it there")
 
 
 def encode_capability_record(capabilities: ClusterCapabilities) -> str:
     """What `topology probe` writes: canonical, as an inventory is."""
-    document = {"schema": INVENTORY_SCHEMA_VERSION, "kind": CAPABILITIES_KIND, "capabilities": _tree(capabilities)}
+    document = {
+        "schema": INVENTORY_SCHEMA_VERSION,
+        "kind": CAPABILITIES_KIND,
+        "capabilities": encode_value(capabilities),
+    }
     return json.dumps(document, sort_keys=True, indent=1) + "\n"
 
 
@@ -109,7 +132,7 @@ def decode_capability_record(text: str) -> ClusterCapabilities:
         )
     try:
         found: ClusterCapabilities = _READ_CAPABILITIES(None, _member(document, "capabilities"))
-    except _Wrong as wrong:
+    except DamagedValue as wrong:
         path = ".".join(["capabilities", *wrong.path])
         raise UnreadableInventory(f"the capability record is damaged at {path}: {wrong.what}; probe again") from None
     return found
@@ -125,8 +148,8 @@ def _cluster_tree(cluster: InventoryCluster) -> dict[str, Any]:
         if id(own) not in differing:
             keys = common.keys() | own.keys()
             differing[id(own)] = {key: own.get(key) for key in keys if own.get(key) != common.get(key)}
-        topics[name] = _tree(replace(topic, configs={})) | {"configs": differing[id(own)]}
-    tree: dict[str, Any] = _tree(replace(cluster, topics={}))
+        topics[name] = encode_value(replace(topic, configs={})) | {"configs": differing[id(own)]}
+    tree: dict[str, Any] = encode_value(replace(cluster, topics={}))
     return tree | {"topics": topics, "topic_configs": common}
 
 
@@ -155,7 +178,7 @@ def _cluster(alias: str, value: Any) -> InventoryCluster:
         tree["topics"] = {name: _expanded(name, topic, common) for name, topic in _object(topics, "topics").items()}
         cluster: InventoryCluster = _READ_CLUSTER(alias, tree)
         return cluster
-    except _Wrong as wrong:
+    except DamagedValue as wrong:
         raise wrong.under(alias) from None
 
 
@@ -169,15 +192,15 @@ def _expanded(name: str, topic: Any, common: dict[str, str]) -> Any:
     return topic | {"configs": {key: value for key, value in merged.items() if value is not None}}
 
 
-def _tree(value: Any) -> Any:
+def encode_value(value: Any) -> Any:
     """Plain JSON values; a dataclass that is looked up by name leaves its name out."""
     if isinstance(value, Mapping):
-        return {str(key): _tree(each) for key, each in value.items()}
+        return {str(key): encode_value(each) for key, each in value.items()}
     if isinstance(value, tuple):
-        return [_tree(each) for each in value]
+        return [encode_value(each) for each in value]
     if hasattr(value, "__dataclass_fields__"):
         keyed = INVENTORY_KEY_FIELDS.get(type(value).__name__)
-        return {each.name: _tree(getattr(value, each.name)) for each in fields(value) if each.name != keyed}
+        return {each.name: encode_value(getattr(value, each.name)) for each in fields(value) if each.name != keyed}
     return value
 
 
@@ -194,7 +217,7 @@ def _reader(kind: Any) -> _Reader:
         [inner] = [each for each in arguments if each is not type(None)]
         read = _reader(inner)
         return lambda value: None if value is None else read(value)
-    keyed = _keyed_reader(kind)
+    keyed = build_object_reader(kind)
     return lambda value: keyed(None, value)
 
 
@@ -203,7 +226,7 @@ def _scalar(kind: type) -> _Reader:
 
     def read(value: Any) -> Any:
         if type(value) not in accepted:
-            raise _Wrong(f"{_WORDS[kind]} is expected, {json.dumps(value, default=str)[:40]} is there")
+            raise DamagedValue(f"{_WORDS[kind]} is expected, {json.dumps(value, default=str)[:40]} is there")
         return kind(value)
 
     return read
@@ -212,12 +235,12 @@ def _scalar(kind: type) -> _Reader:
 def _list(item: _Reader) -> _Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
-            raise _Wrong("a list is expected")
+            raise DamagedValue("a list is expected")
         found = []
         for index, each in enumerate(value):
             try:
                 found.append(item(each))
-            except _Wrong as wrong:
+            except DamagedValue as wrong:
                 raise wrong.under(f"[{index}]") from None
         return tuple(found)
 
@@ -225,7 +248,7 @@ def _list(item: _Reader) -> _Reader:
 
 
 def _mapping(key: Any, kind: Any) -> _Reader:
-    keyed = _keyed_reader(kind) if getattr(kind, "__name__", "") in INVENTORY_KEY_FIELDS else None
+    keyed = build_object_reader(kind) if getattr(kind, "__name__", "") in INVENTORY_KEY_FIELDS else None
     plain = None if keyed else _reader(kind)
     shared: list[Any] = [None]
 
@@ -237,16 +260,16 @@ def _mapping(key: Any, kind: Any) -> _Reader:
         for name, each in _object(value).items():
             try:
                 if key is int and not name.isdecimal():
-                    raise _Wrong("a partition's number is expected as the key")
+                    raise DamagedValue("a partition's number is expected as the key")
                 found[int(name) if key is int else name] = keyed(name, each) if keyed else plain(each)  # type: ignore[misc]
-            except _Wrong as wrong:
+            except DamagedValue as wrong:
                 raise wrong.under(name) from None
         return found
 
     return read
 
 
-def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
+def build_object_reader(kind: Any) -> Callable[[str | None, Any], Any]:
     """Reads a dataclass; the name it is looked up by comes from outside."""
     hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
     readers = {each.name: _reader(hints[each.name]) for each in fields(kind) if each.name != keyed}
@@ -256,32 +279,32 @@ def _keyed_reader(kind: Any) -> Callable[[str | None, Any], Any]:
         tree = later | _object(value) if later else _object(value)
         if tree.keys() != readers.keys():
             for missing in sorted(readers.keys() - tree.keys()):
-                raise _Wrong(f"`{missing}` is missing")
-            raise _Wrong(f"`{min(tree.keys() - readers.keys())}` is not known here")
+                raise DamagedValue(f"`{missing}` is missing")
+            raise DamagedValue(f"`{min(tree.keys() - readers.keys())}` is not known here")
         found = {} if keyed is None else {keyed: name}
         for field_name, read_field in readers.items():
             try:
                 found[field_name] = read_field(tree[field_name])
-            except _Wrong as wrong:
+            except DamagedValue as wrong:
                 raise wrong.under(field_name) from None
         return kind(**found)
 
     return read
 
 
-_READ_CLUSTER = _keyed_reader(InventoryCluster)
-_READ_CAPABILITIES = _keyed_reader(ClusterCapabilities)
+_READ_CLUSTER = build_object_reader(InventoryCluster)
+_READ_CAPABILITIES = build_object_reader(ClusterCapabilities)
 
 
 def _object(value: Any, at: str | None = None) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Wrong("an object is expected") if at is None else _Wrong("an object is expected").under(at)
+        raise DamagedValue("an object is expected") if at is None else DamagedValue("an object is expected").under(at)
     return value
 
 
 def _member(tree: dict[str, Any], name: str) -> Any:
     if name not in tree:
-        raise _Wrong(f"`{name}` is missing")
+        raise DamagedValue(f"`{name}` is missing")
     return tree[name]
 
 
@@ -289,14 +312,14 @@ def _strings(value: Any, at: str) -> dict[str, str]:
     found = _object(value, at)
     for name, each in found.items():
         if type(each) is not str:
-            raise _Wrong("a text is expected").under(name).under(at)
+            raise DamagedValue("a text is expected").under(name).under(at)
     return found
 
 
 def _text(tree: dict[str, Any], name: str, *, optional: bool) -> None:
     value = _member(tree, name)
     if type(value) is not str and not (optional and value is None):
-        raise _Wrong(f"`{name}` must be a text")
+        raise DamagedValue(f"`{name}` must be a text")
 
 
 def _no_number(word: str) -> Any:

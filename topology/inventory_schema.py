@@ -19,7 +19,7 @@ _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: 
 
 def build_inventory_schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of the document."""
-    cluster = _schema_of(InventoryCluster)
+    cluster = build_value_schema(InventoryCluster)
     topic = cluster["properties"]["topics"]["additionalProperties"]
     topic["properties"]["configs"] = {
         "type": "object",
@@ -42,28 +42,34 @@ def build_inventory_schema() -> dict[str, Any]:
             "kind": {"const": INVENTORY_KIND},
             "taken": {"type": ["string", "null"], "description": "When the first cluster was looked at, RFC 3339."},
             "clusters": {"type": "object", "description": "By alias.", "additionalProperties": cluster},
+            "missing": {
+                "type": "object",
+                "description": "Why the last scan could not read other clusters, by alias.",
+                "additionalProperties": {"type": "string"},
+            },
         },
         "required": ["clusters", "kind", "schema", "taken"],
         "additionalProperties": False,
     }
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
+def build_value_schema(kind: Any) -> dict[str, Any]:
+    """The schema of what `topology.inventory_json.encode_value` makes of a value of this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in _TYPES:
         return {"type": _TYPES[kind]}
     if origin is tuple:
-        return {"type": "array", "items": _schema_of(arguments[0])}
+        return {"type": "array", "items": build_value_schema(arguments[0])}
     if isinstance(origin, type) and issubclass(origin, Mapping):
         names = {"propertyNames": {"pattern": "^[0-9]+$"}} if arguments[0] is int else {}
-        return {"type": "object", "additionalProperties": _schema_of(arguments[1]), **names}
+        return {"type": "object", "additionalProperties": build_value_schema(arguments[1]), **names}
     if type(None) in arguments:
-        [inner] = [_schema_of(each) for each in arguments if each is not type(None)]
+        [inner] = [build_value_schema(each) for each in arguments if each is not type(None)]
         if set(inner) == {"type"}:
             return {"type": [inner["type"], "null"]}
         return {"anyOf": [inner, {"type": "null"}]}
     hints, keyed = get_type_hints(kind), INVENTORY_KEY_FIELDS.get(kind.__name__)
-    properties = {each.name: _schema_of(hints[each.name]) for each in fields(kind) if each.name != keyed}
+    properties = {each.name: build_value_schema(hints[each.name]) for each in fields(kind) if each.name != keyed}
     return {
         "type": "object",
         "description": " ".join((kind.__doc__ or "").split()),

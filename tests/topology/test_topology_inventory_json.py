@@ -87,7 +87,11 @@ CLUSTERS = st.builds(
     capabilities=st.none() | CAPABILITIES,
     not_seen=st.lists(WORDS, max_size=2).map(tuple),
 )
-INVENTORIES = st.lists(CLUSTERS, max_size=3).map(lambda found: Inventory({each.alias: each for each in found}))
+INVENTORIES = st.builds(
+    lambda found, missing: Inventory({each.alias: each for each in found}, missing=missing),
+    st.lists(CLUSTERS, max_size=3),
+    st.dictionaries(WORDS, WORDS, max_size=2),
+)
 
 CLUSTER = InventoryCluster(
     "onprem",
@@ -167,6 +171,7 @@ def _with(value: Any, *path: str) -> str:
         (_with(7, "clusters", "onprem", "topics", "c", "configs", "x"), "topics.c.configs.x: a text is expected"),
         (_with(7, "clusters", "onprem", "topic_configs", "x"), "clusters.onprem.topic_configs.x: a text is expected"),
         (_with({"x": 1}, "clusters", "onprem", "groups", "billing", "offsets", "a"), "offsets.a.x: a partition's numb"),
+        (_with({"mars": 1}, "missing"), "damaged at missing.mars: a text is expected"),
     ],
 )
 def test_damage_is_named(text: str, message: str) -> None:
@@ -198,6 +203,18 @@ def test_the_schema_refuses_what_the_reader_refuses(text: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(json.loads(text), build_inventory_schema(), cls=jsonschema.Draft202012Validator)
+
+
+def test_an_inventory_of_an_earlier_version_misses_nothing() -> None:
+    assert decode_inventory(_without("missing")) == INVENTORY
+
+
+def test_a_later_scan_keeps_what_it_could_not_read() -> None:
+    first = Inventory({}).with_scan({"onprem": CLUSTER}, {"mars": "no answer", "moon": "no answer"})
+    moon = replace(CLUSTER, alias="moon")
+    then = first.with_scan({"moon": moon}, {"onprem": "refused"})
+    assert then.clusters == {"onprem": CLUSTER, "moon": moon}
+    assert then.missing == {"mars": "no answer", "onprem": "refused"}
 
 
 def test_an_inventory_of_an_earlier_version_says_nothing_of_capabilities() -> None:

@@ -314,7 +314,7 @@ def test_waves() -> None:
 
 def test_a_source_that_was_not_scanned() -> None:
     found = planned(cluster("cloud"))
-    assert found.unscanned == ("onprem",)
+    assert found.unscanned == {"onprem": ""}
     assert found.flows[0].estimate is None
     text = render_markdown_page(build_report_page(found))
     assert "onprem was not scanned" in text

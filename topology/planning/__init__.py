@@ -41,13 +41,13 @@ class FlowEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MigrationEstimate:
-    """unscanned: clusters of the topology that the inventory does not have."""
+    """unscanned: clusters of the topology that the inventory does not have, and why ("": not said)."""
 
     topology: str
     taken_ms: int | None
     assumptions: Assumptions
     clusters: tuple[ClusterOverview, ...]
-    unscanned: tuple[str, ...]
+    unscanned: Mapping[str, str]
     flows: tuple[FlowEstimate, ...]
     migration: str | None
     waves: tuple[WaveEstimate, ...]
@@ -80,7 +80,9 @@ def estimate_migration(
             summarise_cluster(cluster, top=assumptions.top, idle_days=assumptions.idle_days)
             for cluster in scanned.values()
         ),
-        unscanned=tuple(alias for alias in sorted(topology.clusters) if alias not in scanned),
+        unscanned={
+            alias: inventory.missing.get(alias, "") for alias in sorted(topology.clusters) if alias not in scanned
+        },
         flows=flows,
         migration=migration.flow if migration is not None else None,
         waves=waves,

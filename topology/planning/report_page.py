@@ -32,8 +32,8 @@ def build_report_page(planning: MigrationEstimate) -> BlockPage:
 def _blocks(planning: MigrationEstimate) -> Iterator[PageBlock]:
     yield Heading(1, f"{planning.topology or 'Topology'}: before the migration")
     yield Sentence(f"From a read-only scan of {render_utc_minute(planning.taken_ms)}.", "note")
-    for alias in planning.unscanned:
-        yield Sentence(f"{alias} was not scanned: what concerns it is missing here.", "warning")
+    for alias, why in planning.unscanned.items():
+        yield Sentence(f"{alias} was not scanned: {why or 'what concerns it is missing here.'}", "warning")
     yield from _clusters(planning)
     yield from _obstacles(planning)
     yield from _flows(planning)

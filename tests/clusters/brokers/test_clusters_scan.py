@@ -277,6 +277,12 @@ def _topology(bootstraps: dict[str, str], more: str = "") -> str:
     )
 
 
+def _list_of_clusters(onprem: str, cloud: str) -> str:
+    """A file without flows: enough for a scan."""
+    head = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: clusters}\nclusters:\n"
+    return f"{head}  onprem: {{bootstrap: [{onprem}]}}\n  cloud: {{{cloud}}}\n"
+
+
 def test_scan_and_report(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory, page = files / "inventory.json", files / "report.html"
     command = ["scan", str(files / "two.yaml"), "-o", str(inventory), "--report", str(page), "--sample", "0s"]
@@ -299,27 +305,45 @@ def test_one_cluster_on_stdout(files: Path, capsys: pytest.CaptureFixture[str]) 
     assert shown.err == ""
 
 
-def test_an_unreachable_cluster_writes_nothing(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = files / "inventory.json"
+def test_a_cluster_that_does_not_answer_is_named_and_the_others_are_written(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output, page = files / "inventory.json", files / "report.md"
     output.write_text("what was there")
     command = ["scan", str(files / "three.yaml"), "-o", str(output), "--sample", "0s", "--timeout", "5s"]
-    assert main(command) == 2
-    assert "cluster lost does not answer" in capsys.readouterr().err
+    assert main([*command, "--all"]) == 2
+    assert "topology: cluster lost does not answer" in capsys.readouterr().err
     assert output.read_text() == "what was there"
-    assert main([*command, "--skip-unreachable"]) == 3
-    assert "skipped: cluster lost does not answer" in capsys.readouterr().err
-    assert set(decode_inventory(output.read_text()).clusters) == {"onprem", "cloud"}
+    assert main([*command, "--report", str(page), "--parallel", "1"]) == 3
+    shown = capsys.readouterr().err
+    assert "missing: cluster lost does not answer" in shown
+    assert "read 2 of 3 clusters: " in shown
+    assert shown.endswith("; missing: lost\n")
+    seen = decode_inventory(output.read_text())
+    assert set(seen.clusters) == {"onprem", "cloud"}
+    assert seen.missing["lost"].startswith("cluster lost does not answer")
+    assert "lost was not scanned: cluster lost does not answer" in page.read_text()
+    assert main([*command, "--cluster", "lost"]) == 2  # nothing was read
+    assert decode_inventory(output.read_text()) == seen
+    assert main([*command, "--cluster", "cloud", "--update"]) == 0
+    again = decode_inventory(output.read_text())
+    assert again.clusters["onprem"] == seen.clusters["onprem"]
+    assert again.clusters["cloud"].taken_ms > seen.clusters["cloud"].taken_ms
 
 
 def test_a_missing_secret_is_named_before_any_connection(
-    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: Path, own_pair: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SCAN_SECRET", raising=False)
     security = ", security: {protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: SCAN_SECRET}}"
     path = files / "secret.yaml"
     path.write_text(_topology({"onprem": "127.0.0.1:1", "cloud": "127.0.0.1:1"}, security))
-    assert main(["scan", str(path), "--timeout", "1s", "--skip-unreachable"]) == 2
+    assert main(["scan", str(path), "--timeout", "1s"]) == 2
     assert "secret {env: SCAN_SECRET} is not set: export SCAN_SECRET" in capsys.readouterr().err
+    path.write_text(_list_of_clusters(own_pair.clusters["onprem"].bootstrap, f"bootstrap: [127.0.0.1:1]{security}"))
+    assert main(["scan", str(path), "--sample", "0s", "-o", str(files / "part.json")]) == 3
+    assert "missing: clusters.cloud.security.credentials: secret {env: SCAN_SECRET}" in capsys.readouterr().err
+    assert set(decode_inventory((files / "part.json").read_text()).clusters) == {"onprem"}
 
 
 @pytest.mark.parametrize(
@@ -329,6 +353,7 @@ def test_a_missing_secret_is_named_before_any_connection(
         (["-o", "no/such/folder/inventory.json"], "is no directory that this user may write to"),
         (["-o", "."], "is a directory; name a file"),
         (["--report", "report.pdf"], "a report is a .md or a .html file"),
+        (["--update"], "--update needs -o"),
         (["--sample", "5"], "'5' has no unit; expected a duration"),
         (["--rate", "0MiB/s"], "'0MiB/s' is too small"),
         (["--rate", "fast"], "'fast' expected a rate such as `60MiB/s`"),

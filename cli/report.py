@@ -13,12 +13,13 @@ from cli.output_files import require_writable, write_output_files
 from cli.quantity_param import RATE_PARAM
 
 if TYPE_CHECKING:
+    from topology.client_inventory import ClientInventory
     from topology.inventory import Inventory
     from topology.model import Topology
 
 # what a connection is made from: with a mistake in it, nobody knows where it would go
 _CONNECTION = re.compile(r"clusters(\.[^.]+(\.(bootstrap|cluster_id|security)\b.*)?)?")
-_MARKDOWN, _HTML = (".md", ".markdown"), (".html", ".htm")
+_FORMATS = {".md": "markdown", ".markdown": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
 
 
 def add_estimate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,20 +41,30 @@ def add_estimate_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="A .html or .md file; default: Markdown on stdout."
+    "-o", "--output", type=click.Path(path_type=Path), help="A .html, .md or .json file; default: Markdown on stdout."
 )
+@click.option("--clients", "listed", type=click.Path(path_type=Path), help="Also who uses them (`topology clients`).")
 @add_estimate_options
 def report(
-    inventory: Path, path: Path, output: Path | None, rate: int | None, price_per_gib: float | None, idle_days: int
+    inventory: Path,
+    path: Path,
+    output: Path | None,
+    listed: Path | None,
+    rate: int | None,
+    price_per_gib: float | None,
+    idle_days: int,
 ) -> None:
-    """Sizes, compatibility, copy times and costs of a topology's flows and waves, from `topology scan`'s inventory."""
+    """Sizes, compatibility, copy times and costs of a topology's flows and waves, from `topology scan`'s inventory; and
+    which clients move with which wave, from the list of `topology clients`."""
+    from topology.client_inventory_json import decode_client_inventory
     from topology.inventory_json import decode_inventory
     from topology.loader import read_text_file
 
     find_report_format(output)
     require_writable(output)
     topology, seen = read_scannable_topology(path), decode_inventory(read_text_file(inventory))
-    text = render_planning_report(topology, seen, output, rate, price_per_gib, idle_days)
+    clients = None if listed is None else decode_client_inventory(read_text_file(listed))
+    text = render_planning_report(topology, seen, output, rate, price_per_gib, idle_days, clients)
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -61,12 +72,11 @@ def report(
 
 
 def find_report_format(output: Path | None) -> str:
-    """`html` or `markdown`, by the file's name. Raises UsageError."""
-    if output is None or output.suffix.lower() in _MARKDOWN:
-        return "markdown"
-    if output.suffix.lower() in _HTML:
-        return "html"
-    raise click.UsageError(f"{output}: a report is a .md or a .html file")
+    """`html`, `json` or `markdown`, by the file's name. Raises UsageError."""
+    form = "markdown" if output is None else _FORMATS.get(output.suffix.lower())
+    if form is None:
+        raise click.UsageError(f"{output}: a report is a .html, a .md or a .json file")
+    return form
 
 
 def read_scannable_topology(path: Path) -> Topology:
@@ -92,13 +102,19 @@ def render_planning_report(
     rate: int | None,
     price_per_gib: float | None,
     idle_days: int,
+    clients: ClientInventory | None = None,
 ) -> str:
-    """The report as HTML where `output` ends with .html, else as Markdown."""
+    """The report in the format that the name of `output` asks for; Markdown without one."""
     from topology.planning import Assumptions, estimate_migration
     from topology.planning.html import render_html_page
     from topology.planning.markdown import render_markdown_page
-    from topology.planning.report_page import build_report_page as page
+    from topology.planning.report_document import encode_report
+    from topology.planning.report_page import build_report_page
 
     assumptions = Assumptions(rate=rate, price_per_gib=price_per_gib, idle_days=idle_days)
-    found = page(estimate_migration(topology, inventory, assumptions))
-    return render_html_page(found) if find_report_format(output) == "html" else render_markdown_page(found)
+    found = estimate_migration(topology, inventory, assumptions, clients)
+    form = find_report_format(output)
+    if form == "json":
+        return encode_report(found)
+    page = build_report_page(found)
+    return render_html_page(page) if form == "html" else render_markdown_page(page)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--update", is_flag=True, help="Keep what -o says of clusters that are not read now.")
 @click.option(
-    "--report", "page", type=click.Path(path_type=Path), help="A planning report for people: a .html or .md file."
+    "--report", "page", type=click.Path(path_type=Path), help="A planning report: a .html, .md or .json file."
 )
 @add_estimate_options
 @click.pass_context

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.types import GroupId
 
+from clusters.group_listing import GroupListing
 from clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
 from clusters.wire import error_codes
 from clusters.wire.connection import Connection
@@ -23,6 +25,7 @@ DESCRIBE_GROUPS, DESCRIBE_CONSUMER = Api.DESCRIBE_GROUPS, Api.CONSUMER_GROUP_DES
 DESCRIBE_SHARE, DESCRIBE_STREAMS = Api.SHARE_GROUP_DESCRIBE, Api.STREAMS_GROUP_DESCRIBE
 STREAMS_ASSIGNOR: Final = "stream"  # what an application of Kafka Streams in a classic group calls its assignor
 _UNKNOWN, _UNSUPPORTED = 69, 35  # GROUP_ID_NOT_FOUND (or of another type); UNSUPPORTED_VERSION: type is switched off
+_GROUPS_A_REQUEST = 200
 _AWAY = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH (KIP-848)
 
 
@@ -76,8 +79,7 @@ def describe_group(at: GroupOffsets, group: str) -> GroupDescription:
 
 def _asked(inquiry: Connection, group: str) -> tuple[int, GroupDescription]:
     """The first type that knows the group; there is never more than one."""
-    for key, read in ((DESCRIBE_GROUPS, _classic), (DESCRIBE_CONSUMER, _consumer), (DESCRIBE_SHARE, _share),
-                      (DESCRIBE_STREAMS, _streams)):  # fmt: skip
+    for key, read in _DESCRIBERS.values():
         if not any(inquiry.knows(key, version) for version in range(7)):
             continue  # brokers older than this type
         ids = (GroupId(group),)
@@ -89,6 +91,30 @@ def _asked(inquiry: Connection, group: str) -> tuple[int, GroupDescription]:
         if code == error_codes.NONE and str(found.group_state) != "Dead":
             return error_codes.NONE, read(group, found)
     return error_codes.NONE, GroupDescription(group, "unknown", "Dead")
+
+
+def describe_listed_groups(inquiry: Connection, groups: Iterable[GroupListing]) -> list[GroupDescription]:
+    """Those of the groups that this broker coordinates and describes to us, 200 in a request.
+
+    A type that the broker lists, and has no request for that both know, is left out. Raises ClusterError.
+    """
+    by_type: dict[str, list[GroupId]] = defaultdict(list)
+    for group in groups:
+        by_type[group.type].append(GroupId(group.id))
+    found: list[GroupDescription] = []
+    for kind, ids in sorted(by_type.items()):
+        key, read = _DESCRIBERS[kind]
+        if not any(inquiry.knows(key, version) for version in range(7)):
+            continue
+        for start in range(0, len(ids), _GROUPS_A_REQUEST):
+            some = tuple(ids[start : start + _GROUPS_A_REQUEST])
+            answer = inquiry.ask(key, groups=some, group_ids=some, include_authorized_operations=False)
+            found += [
+                read(str(each.group_id), each)
+                for each in answer.groups
+                if int(each.error_code) == error_codes.NONE and str(each.group_state) != "Dead"
+            ]
+    return found
 
 
 def _classic(group: str, found: Any) -> GroupDescription:
@@ -164,3 +190,12 @@ def _subscribed(metadata: bytes) -> frozenset[str]:
         names.append(metadata[at + 2 : at + 2 + size].decode())
         at += 2 + size
     return frozenset(names)
+
+
+# type → the request that describes it, and the reader of its answer; in the order in which an unknown type is tried
+_DESCRIBERS: Final[Mapping[str, tuple[Api, Callable[[str, Any], GroupDescription]]]] = {
+    "classic": (DESCRIBE_GROUPS, _classic),
+    "consumer": (DESCRIBE_CONSUMER, _consumer),
+    "share": (DESCRIBE_SHARE, _share),
+    "streams": (DESCRIBE_STREAMS, _streams),
+}

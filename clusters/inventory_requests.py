@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
@@ -23,6 +22,7 @@ from clusters.group_listing import GroupListing
 from clusters.librdkafka import UNKNOWN_TOPIC_CODES
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
+from clusters.wire.topic_names import print_topic_id
 from topology.inventory import InventoryAcl, InventoryBroker
 
 _T = TypeVar("_T")
@@ -208,7 +208,7 @@ def _described(topic: Any) -> ScannedTopic:
         for part in topic.partitions
     }
     return ScannedTopic(
-        id=base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=") if identity.int else None,
+        id=print_topic_id(identity) if identity.int else None,
         internal=bool(topic.is_internal),
         replication_factor=len(topic.partitions[0].replicas) if topic.partitions else 0,
         leaders=tuple(led[number] for number in sorted(led)),

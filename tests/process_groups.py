@@ -22,6 +22,7 @@ PAIRS = {
     "guarded pair": (
         *(f"tests/cutover/brokers/test_real_{name}.py" for name in ("drill", "fences")),
         *(f"tests/replicator/brokers/test_real_{name}.py" for name in ("metadata", "probe_rights", "rights")),
+        "tests/clusters/brokers/test_client_inventory_real.py",
         "tests/spark/brokers/test_archive_rights.py",
     ),
 }

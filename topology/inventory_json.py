@@ -27,6 +27,7 @@ INVENTORY_KEY_FIELDS = {
     "InventoryCluster": "alias",
     "InventoryTopic": "name",
     "InventoryGroup": "id",
+    "ClusterClients": "alias",
 }
 # what inventories of earlier versions do not have; None then
 INVENTORY_LATER_FIELDS = {

@@ -66,16 +66,29 @@ def read_log_sizes(connection: Connection) -> dict[TopicPartition, int]:
     }
 
 
-def read_group_listings(connection: Connection) -> list[GroupListing]:
-    """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
+def read_group_names(connection: Connection) -> list[GroupListing]:
+    """The groups that this broker coordinates, without their members; the state is "" before Kafka 2.6 (KIP-518), and
+    the type `classic` where the broker names none (before 3.8)."""
     answer = connection.ask(Api.LIST_GROUPS, states_filter=(), types_filter=())
     connection.check(int(answer.error_code), "listing groups")
-    by_type: dict[str, list[str]] = defaultdict(list)
-    states: dict[str, str] = {}
+    found = []
     for group in answer.groups:
         kind = str(getattr(group, "group_type", "")).lower()
-        by_type[kind if kind in _DESCRIBERS else "classic"].append(str(group.group_id))
-        states[str(group.group_id)] = str(getattr(group, "group_state", ""))
+        found.append(
+            GroupListing(
+                str(group.group_id), str(getattr(group, "group_state", "")), kind if kind in _DESCRIBERS else "classic"
+            )
+        )
+    return found
+
+
+def read_group_listings(connection: Connection) -> list[GroupListing]:
+    """The groups that this broker coordinates, with their members counted; members None where it does not show them."""
+    by_type: dict[str, list[str]] = defaultdict(list)
+    states: dict[str, str] = {}
+    for group in read_group_names(connection):
+        by_type[group.type].append(group.id)
+        states[group.id] = group.state
     listed = []
     for kind, ids in sorted(by_type.items()):
         described = read_group_states(connection, ids, kind)

@@ -11,6 +11,7 @@ instead (`replicator.recovery.source_comparison`).
 
 from __future__ import annotations
 
+import base64
 import uuid
 from typing import Final
 
@@ -28,6 +29,11 @@ def build_stand_in_id(cluster_id: str, name: str) -> uuid.UUID:
 def is_stand_in_id(topic_id: uuid.UUID) -> bool:
     """True for an id of ours. Kafka's own are random (UUID version 4, org.apache.kafka.common.Uuid)."""
     return topic_id.version == 5
+
+
+def print_topic_id(topic_id: uuid.UUID) -> str:
+    """As Kafka's tools and logs have it (org.apache.kafka.common.Uuid): base64url without padding."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def remember_topic(cluster_id: str, name: str, topic_id: uuid.UUID) -> None:

@@ -28,10 +28,11 @@ USERS = ("apply", "worker", "observe", "verify", "migrate", "align", "probe", "o
 @dataclass(frozen=True, slots=True)
 class Guarded:
     """Settings of both clusters by who asks: `admin` (may do everything) or one of USERS (nothing, at first; `nobody`
-    never)."""
+    never). logs: what the brokers write, by cluster."""
 
     ports: dict[str, int]
     admin: dict[str, ConnectionSettings]
+    logs: dict[str, Path]
 
     def settings(self, user: str) -> dict[str, ConnectionSettings]:
         return {
@@ -84,6 +85,7 @@ def run_guarded_clusters(directory: Path) -> Iterator[Guarded]:
         yield Guarded(
             ports,
             {alias: ConnectionSettings(alias, (each.bootstrap,)) for alias, each in found.clusters.items()},
+            {alias: each.brokers[0].log for alias, each in found.clusters.items()},
         )
     finally:
         clusters.end_clusters(directory)

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from topology.client_inventory import ClientInventory
 from topology.inventory import Inventory, InventoryCluster, InventoryTopic
 from topology.model import Topology
 from topology.plan import PlanFlow
+from topology.planning.client_overview import ClientEstimate, summarise_clients
 from topology.planning.cluster_overview import ClusterOverview, summarise_cluster
 from topology.planning.copy_estimate import CopyEstimate, estimate_copy
 from topology.planning.obstacles import Obstacle, find_flow_obstacles, find_partition_obstacle
@@ -41,7 +43,8 @@ class FlowEstimate:
 
 @dataclass(frozen=True, slots=True)
 class MigrationEstimate:
-    """unscanned: clusters of the topology that the inventory does not have, and why ("": not said)."""
+    """unscanned: clusters of the topology that the inventory does not have, and why ("": not said). clients: None
+    without a list of clients."""
 
     topology: str
     taken_ms: int | None
@@ -52,10 +55,14 @@ class MigrationEstimate:
     migration: str | None
     waves: tuple[WaveEstimate, ...]
     obstacles: tuple[Obstacle, ...]
+    clients: ClientEstimate | None = None
 
 
 def estimate_migration(
-    topology: Topology, inventory: Inventory, assumptions: Assumptions | None = None
+    topology: Topology,
+    inventory: Inventory,
+    assumptions: Assumptions | None = None,
+    clients: ClientInventory | None = None,
 ) -> MigrationEstimate:
     """Clusters by alias, flows by id, waves in their order. Clusters that the topology does not have are left out."""
     assumptions = assumptions or Assumptions()
@@ -87,6 +94,9 @@ def estimate_migration(
         migration=migration.flow if migration is not None else None,
         waves=waves,
         obstacles=_obstacles(topology, scanned, selected),
+        clients=None
+        if clients is None
+        else summarise_clients(clients, topology.clusters, migration, None if moved is None else moved.source),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from topology.inventory import InventoryTopic
 from topology.planning import FlowEstimate, MigrationEstimate
+from topology.planning.client_section import list_client_blocks
 from topology.planning.cluster_overview import ClusterOverview
 from topology.planning.copy_estimate import CopyEstimate
 from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
@@ -34,13 +35,8 @@ def _blocks(planning: MigrationEstimate) -> Iterator[PageBlock]:
     yield Sentence(f"From a read-only scan of {render_utc_minute(planning.taken_ms)}.", "note")
     for alias, why in planning.unscanned.items():
         yield Sentence(f"{alias} was not scanned: {why or 'what concerns it is missing here.'}", "warning")
-    yield from _clusters(planning)
-    yield from _obstacles(planning)
-    yield from _flows(planning)
-    yield from _waves(planning)
-    for each in planning.clusters:
-        yield from _cluster(each, planning)
-    yield from _method(planning)
+    for list_blocks in _SECTIONS:
+        yield from list_blocks(planning)
 
 
 def _clusters(planning: MigrationEstimate) -> Iterator[PageBlock]:
@@ -204,6 +200,11 @@ def _wave(each: WaveEstimate) -> Iterator[PageBlock]:
         )
 
 
+def _each_cluster(planning: MigrationEstimate) -> Iterator[PageBlock]:
+    for each in planning.clusters:
+        yield from _cluster(each, planning)
+
+
 def _cluster(each: ClusterOverview, planning: MigrationEstimate) -> Iterator[PageBlock]:
     cluster = each.cluster
     yield Heading(2, f"Cluster {cluster.alias}")
@@ -309,3 +310,15 @@ def _count(value: int | None) -> Cell:
 
 def _bar(text: str, value: int | None, largest: int, note: str = "") -> Cell:
     return Cell(text, share=(value or 0) / largest if largest else 0.0, number=True, note=note)
+
+
+# The page in its order; a section of its own module adds its line here.
+_SECTIONS: tuple[Callable[[MigrationEstimate], Iterator[PageBlock]], ...] = (
+    _clusters,
+    _obstacles,
+    _flows,
+    _waves,
+    list_client_blocks,
+    _each_cluster,
+    _method,
+)

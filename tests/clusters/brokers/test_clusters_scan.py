@@ -323,8 +323,6 @@ def test_a_cluster_that_does_not_answer_is_named_and_the_others_are_written(
     assert set(seen.clusters) == {"onprem", "cloud"}
     assert seen.missing["lost"].startswith("cluster lost does not answer")
     assert "lost was not scanned: cluster lost does not answer" in page.read_text()
-    assert main([*command, "--cluster", "lost"]) == 2  # nothing was read
-    assert decode_inventory(output.read_text()) == seen
     assert main([*command, "--cluster", "cloud", "--update"]) == 0
     again = decode_inventory(output.read_text())
     assert again.clusters["onprem"] == seen.clusters["onprem"]
@@ -352,7 +350,7 @@ def test_a_missing_secret_is_named_before_any_connection(
         (["--cluster", "clod"], "has no cluster `clod`; it has cloud, onprem"),
         (["-o", "no/such/folder/inventory.json"], "is no directory that this user may write to"),
         (["-o", "."], "is a directory; name a file"),
-        (["--report", "report.pdf"], "a report is a .md or a .html file"),
+        (["--report", "report.pdf"], "a report is a .html, a .md or a .json file"),
         (["--update"], "--update needs -o"),
         (["--sample", "5"], "'5' has no unit; expected a duration"),
         (["--rate", "0MiB/s"], "'0MiB/s' is too small"),

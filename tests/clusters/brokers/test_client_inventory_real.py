@@ -22,6 +22,7 @@ from clusters.admin import Admin
 from clusters.settings import ConnectionSettings
 from clusters.wire.connection import open_connection
 from clusters.wire.versions import Api
+from lab.clusters import end_clusters, start_clusters
 from tests.replicator.guarded import PASSWORD, Guarded, guarded
 from topology.client_inventory import ClusterClients
 from topology.client_inventory_json import decode_client_inventory
@@ -229,3 +230,36 @@ def _wait_for_right(act: Callable[[], object]) -> None:
             time.sleep(0.3)
         else:
             return
+
+
+@pytest.mark.soak
+def test_a_broker_of_2_4(tmp_path: Path) -> None:
+    """It has no producer states and no list of transactions, which is said; its log is text, and names the writer."""
+    home = tmp_path / "lab"
+    try:
+        lab = start_clusters(home, ["onprem"], kafka="2.4.1")
+        settings = ConnectionSettings("onprem", (lab.cluster("onprem").bootstrap,))
+        _log_requests(settings, _SET)
+        Admin(settings).create_topic("orders", 1)
+        _produce(settings, "orders", HOSTILE)
+        consumer = _join(settings, "billing", "orders", "billing-1")
+        file, listed = tmp_path / "estate.yaml", tmp_path / "clients.json"
+        file.write_text(
+            "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: estate}\nclusters:\n"
+            f"  onprem: {{bootstrap: ['{settings.bootstrap[0]}']}}\n"
+        )
+        log = lab.cluster("onprem").brokers[0].log
+        assert main(["clients", str(file), "-o", str(listed)]) == 0
+        told = _read(listed)
+        consumer.close()
+        assert main(["clients", str(file), "-o", str(listed), "--request-log", f"onprem={log}"]) == 0
+    finally:
+        end_clusters(home)
+    not_seen = told.observations[0].not_seen
+    assert any(text.startswith("producers: ") and "too old to be asked describe_producers" in text for text in not_seen)
+    assert any("too old to be asked list_transactions" in text for text in not_seen)
+    assert told.producers == ()
+    assert [(each.client_id, set(each.reads)) for each in told.clients] == [("billing-1", {"orders"})]
+    seen = {(each.principal, each.client_id): each for each in _read(listed).clients}
+    assert set(seen["User:ANONYMOUS", HOSTILE].writes) == {"orders"}
+    assert seen["User:ANONYMOUS", "billing-1"].groups == ("billing",)

@@ -34,11 +34,13 @@ GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`rep
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignment_records`)
 WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld_rights_records`)
 JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
+SYNCED_ACLS_PREFIX = "synced_acls|"  # keys of rights that a sync gave (`clusters.synced_access_records`)
+SYNCED_USER_PREFIX = "synced_user|"  # keys of users that were made because a sync named them (the same module)
 END_PREFIX = "end|"  # keys of where partitions end (`clusters.partition_end_records`)
 _BESIDE_PAUSES: Final = "state_beside_pauses"  # key of the state that a flow with pauses has
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
-    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX),
+    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX, SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX),
 )
 
 

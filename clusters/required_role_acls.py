@@ -285,8 +285,14 @@ def _metadata(flow: PlanFlow, modes: tuple[SyncMode, ...], *, reading: bool = Fa
         if not reading:
             yield _cluster(flow.target, "ALTER_CONFIGS", "set client quotas")
     if flow.sync.users.mode in modes:
-        yield _cluster(flow.source, "DESCRIBE", "read which SCRAM users there are")
-        yield _cluster(flow.target, "DESCRIBE", "see which SCRAM users are there")
+        yield from _users(flow, reading=reading)
+
+
+def _users(flow: PlanFlow, *, reading: bool) -> Iterator[RequiredRight]:
+    yield _cluster(flow.source, "DESCRIBE", "read which SCRAM users there are")
+    yield _cluster(flow.target, "DESCRIBE", "see which SCRAM users are there")
+    if not reading and flow.sync.users.prune.mode != "never":
+        yield _cluster(flow.target, "ALTER", "remove SCRAM users that were deleted at the source")
 
 
 def _observe(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:

@@ -86,6 +86,12 @@ OPERATIONS = {
         "accept-gap, reseed, copy-foreign, adopt",
     ),
     "recovery.start_offsets": ({"StartOrTrouble", "find_starts"}, "backfill: where it would begin"),
+    "sync.access_removal": (
+        {"describe_revoked_acl", "describe_revoked_user", "remove_revoked_acls", "remove_revoked_users"},
+        "prune: removing what was revoked",
+    ),
+    "sync.acls": ({"judge_acls_now"}, "prune: which rights were revoked"),
+    "sync.users": ({"judge_users_now"}, "prune: which users were deleted"),
     "sync.group_control_records": (
         {"GroupResetDecision", "journal_group_reset", "record_group_sync"},
         "reset-group and sync",

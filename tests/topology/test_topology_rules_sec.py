@@ -250,6 +250,32 @@ def test_a_trust_store_that_is_the_key_store(ca: str, certificate: str, count: i
     assert len(found(text, "SEC612")) == count
 
 
+# --- SEC613
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "says"),
+    [
+        ("acls: {mode: continuous, prune: auto}", "", ""),
+        ("users: {mode: once, prune: approve}", "", ""),
+        ("users: {prune: approve}", "", "`sync.users.mode` is `never`"),
+        (
+            "acls: {mode: once, prune: auto}",
+            "acls: {mode: continuous}",
+            "b-to-a gives a right that is revoked at a back",
+        ),
+        ("acls: {mode: once, prune: auto}", "acls: {mode: once}", ""),
+    ],
+)
+def test_pruning_that_removes_nothing(there: str, back: str, says: str) -> None:
+    text = (
+        f"flows:\n  - {{source: a, target: b, topics: {{include: [x]}}, sync: {{{there}}}}}\n"
+        f"  - {{source: b, target: a, topics: {{include: [other]}}, sync: {{{back}}}}}\n"
+    )
+    problems = found(text, "SEC613")
+    assert [says in each.message for each in problems] == ([True] if says else [])
+
+
 # --- SEC604 to SEC606
 
 

@@ -16,6 +16,7 @@ from topology.rules.sec import (
     sec610_write_needed_at_source,
     sec611_missing_acl_for_worker,
     sec612_trust_store_is_key_store,
+    sec613_prune_without_effect,
 )
 
 SEC_RULES: tuple[Rule, ...] = (
@@ -31,4 +32,5 @@ SEC_RULES: tuple[Rule, ...] = (
     sec610_write_needed_at_source.RULE,
     sec611_missing_acl_for_worker.RULE,
     sec612_trust_store_is_key_store.RULE,
+    sec613_prune_without_effect.RULE,
 )

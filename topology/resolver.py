@@ -309,6 +309,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         heal_ms=settings.get("workers", "heal"),
         compression=_compression(settings.at("compression")),
         transform=settings.get("transform"),
+        protect=settings.get("protect", default=False),
         source_rack=shared.find_source_rack(draft),
     )
 

@@ -91,13 +91,15 @@ class AccessPruning:
 class AclSync:
     """names are of topics and groups at the source. include_write: when rights to write are given at the target.
     fences: (principal, topic at the source) whose denied WRITE is a migration's fence and stays there. prune: what
-    becomes of rights that are revoked at the source."""
+    becomes of rights that are revoked at the source. leaves_denials: the source is the target of a protected flow, so
+    denials of WRITE on single topics there are the protection's and stay."""
 
     mode: SyncMode = "never"
     names: NameFilter = NameFilter()
     include_write: Literal["never", "on_failover", "always"] = "never"
     fences: tuple[tuple[str, str], ...] = ()
     prune: AccessPruning = AccessPruning()
+    leaves_denials: bool = False
 
     @property
     def holds_back(self) -> bool:
@@ -181,6 +183,7 @@ class SyncSettings:
                 "include_write": self.acls.include_write,
                 **_fences(self.acls.fences),
                 **self.acls.prune.to_json(),
+                **({"leaves_denials": True} if self.acls.leaves_denials else {}),
             },
             "quotas": {"mode": self.quotas.mode, **self.quotas.names.to_json(), **_fences(self.quotas.fences)},
             "users": {"mode": self.users.mode, **self.users.names.to_json(), **self.users.prune.to_json()},
@@ -209,6 +212,7 @@ class SyncSettings:
                 acls["include_write"],
                 tuple((str(principal), str(topic)) for principal, topic in acls.get("fences", ())),
                 AccessPruning.from_json(acls),
+                acls.get("leaves_denials", False),
             ),
             QuotaSync(
                 value["quotas"]["mode"],

@@ -47,6 +47,7 @@ _BUILT_IN: dict[str, Callable[[Flow], Any]] = {
     "verify.recheck": lambda flow: flow.plan.verify.recheck,
     "delivery.start": lambda flow: flow.plan.start,
     "merge.allowed": lambda flow: flow.plan.merge,
+    "protect": lambda flow: flow.plan.protect,
     "offsets": lambda flow: flow.plan.offsets,
     "state": lambda flow: flow.plan.state,
     "replication_factor": lambda flow: flow.plan.replication_factor,

@@ -33,7 +33,7 @@ from replicator.sync.revoked_access import (
     judge_synced_acls,
 )
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import find_surplus_acls, render_acl, render_acl_resource, translate_acls
+from topology.acl_translation import find_surplus_acls, is_write_denial, render_acl, render_acl_resource, translate_acls
 from topology.drift import DriftClass, FieldDrift
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
@@ -83,7 +83,8 @@ class AclKind:
         wanted = translate_acls(flow, here or ()).bindings
         asked = [(asked_for[place], acl) for acl in wanted if (place := _place_of(_missing(flow, acl))) in asked_for]
         origins = find_acl_origins(flow, here or ()) if asked else {}
-        given = [SyncedAcl(acl, origins.get(acl, ()), _now_ms()) for _, acl in asked]
+        present = frozenset(there or ())  # somebody may have given it since it was compared: that is not ours
+        given = [SyncedAcl(acl, origins.get(acl, ()), _now_ms()) for _, acl in asked if acl not in present]
         known = {each.acl for each in given}
         entries = [*(each for each in judged.entries if each.acl not in known), *given]
         write_synced_acls(sides.target, flow.id, access.acls, entries)
@@ -137,6 +138,8 @@ def find_acl_differences(
     own = f"User:{target.username}" if target.username else None
     found += _describe_revoked(flow, judged, target)
     synced = {each.acl for each in judged.entries}
+    if any(each.protect for each in flows):  # its denials are not the source's
+        there = tuple(acl for acl in there if not is_write_denial(acl))
     for acl in find_surplus_acls(flow, here, there):
         if acl not in synced and acl.principal != own and not any(can_bring_acl(each, acl) for each in others):
             why = (

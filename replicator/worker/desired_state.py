@@ -26,6 +26,7 @@ from clusters.flow_records import (
     END_PREFIX,
     GROUP_PREFIX,
     JOURNALED_PREFIX,
+    PROTECTION_PREFIX,
     SYNCED_ACLS_PREFIX,
     SYNCED_USER_PREFIX,
     WITHHELD_RIGHTS_PREFIX,
@@ -45,7 +46,7 @@ _CATCH_UP_S = 15.0  # for a leader to be chosen, and then again for the log to b
 _ASK_AGAIN_S = 0.2
 _READ_ELSEWHERE = (
     *(GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX),
-    *(SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX),
+    *(SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, PROTECTION_PREFIX),
 )
 _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 

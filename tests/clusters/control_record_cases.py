@@ -18,6 +18,7 @@ from clusters.partition_end_records import PartitionEnd
 from clusters.partition_orders import PartitionMove, PartitionPause
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
+from clusters.protection_records import ProtectionRecord
 from clusters.sync_reports import SyncReport
 from clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
 from clusters.topic_partition import TopicPartition
@@ -138,6 +139,9 @@ RECORDS: dict[str, Any] = {
         ),
     ),
     "FlowRecord:now, little": _LITTLE_RECORD,
+    "FlowRecord:now, protected": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, protect=True), unprotected=frozenset({"orders"})
+    ),
     "FlowRecord:without pauses, little": _LITTLE_RECORD,
     "FlowRecord:without pauses, compressed": replace(
         _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
@@ -175,6 +179,9 @@ RECORDS: dict[str, Any] = {
                 (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW,
             ),
         ),
+    ),
+    "ProtectionRecord:now": ProtectionRecord(
+        "a-to-b", InventoryAcl("User:x", "WRITE", "DENY", "TOPIC", "orders", "LITERAL")
     ),
     "SyncedUser:now": SyncedUser("a-to-b", "x", "SCRAM-SHA-512", NOW, NOW, NOW),
     "FleetRecord:now": FleetRecord(

@@ -455,6 +455,11 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
         NamedShape("provenance", _PROVENANCE), "How loops are stopped, and whether records travel on."
     ),
     "merge": ShapeKey(NamedShape("merge", _MERGE), "Several writers into one target topic, where that is meant."),
+    "protect": ShapeKey(
+        BOOLEAN_SHAPE,
+        "Whether the target's topics refuse all writes but Watershed's, by ACLs, until applications move there.",
+        "`false`",
+    ),
     "offsets": ShapeKey(
         build_enum_shape("mapped", "aligned"),
         "`aligned`: every record has the same offset on both sides; `mapped`: offsets are translated exactly.",

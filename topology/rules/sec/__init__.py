@@ -17,6 +17,8 @@ from topology.rules.sec import (
     sec611_missing_acl_for_worker,
     sec612_trust_store_is_key_store,
     sec613_prune_without_effect,
+    sec614_protect_contradiction,
+    sec615_protect_without_acls,
 )
 
 SEC_RULES: tuple[Rule, ...] = (
@@ -33,4 +35,6 @@ SEC_RULES: tuple[Rule, ...] = (
     sec611_missing_acl_for_worker.RULE,
     sec612_trust_store_is_key_store.RULE,
     sec613_prune_without_effect.RULE,
+    sec614_protect_contradiction.RULE,
+    sec615_protect_without_acls.RULE,
 )

@@ -138,6 +138,7 @@ def test_a_revoked_right_and_a_deleted_user_are_shown_approved_and_removed(guard
     assert [each.user for each in access.users] == [keeper]
 
 
+@pytest.mark.soak
 def test_what_is_removed_by_itself_waits_and_stops_where_most_is_gone_at_once(
     guarded: Guarded, topic_name: str
 ) -> None:

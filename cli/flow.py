@@ -10,7 +10,7 @@ import click
 
 from cli.actor import name_actor
 from cli.flow_adopt import adopt
-from cli.flow_decisions import accept_gap, copy_foreign, reseed
+from cli.flow_decisions import accept_gap, copy_foreign, prune, reseed
 from cli.flow_partitions import move, order_partitions, partition_option, reason_option, topic_option
 from cli.plan_settings import build_settings_lookup, compile_plan_at
 
@@ -51,6 +51,7 @@ flow.add_command(accept_gap)
 flow.add_command(reseed)
 flow.add_command(copy_foreign)
 flow.add_command(adopt)
+flow.add_command(prune)
 
 
 def _want(order: FlowOrder, flow_id: str, path: Path) -> int:

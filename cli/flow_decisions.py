@@ -1,6 +1,6 @@
-"""`topology flow accept-gap`, `reseed` and `copy-foreign`: decisions about halted partitions, in a terminal.
+"""`topology flow accept-gap`, `reseed`, `copy-foreign` and `prune`: decisions that stay as they are, in a terminal.
 
-What they do is in `cutover.operations.partition_decisions`, which Airflow uses, too.
+What they do is in `cutover.operations`, which Airflow uses, too.
 """
 
 from __future__ import annotations
@@ -101,6 +101,33 @@ def copy_foreign(
     from cutover.operations.partition_decisions import propose_foreign_copy
 
     return _decide(propose_foreign_copy(_scene(flow_id, path, wait_s), topic, partition, through), yes)
+
+
+@click.command(epilog="Example: topology flow prune onprem-to-cloud orders.yaml")
+@_flow_argument
+@_path_argument
+@click.option(
+    "--above-share",
+    is_flag=True,
+    help="Also where more than half of what the sync brought is gone at the source at once.",
+)
+@_yes
+def prune(flow_id: str, path: Path, above_share: bool, yes: bool) -> int:
+    """Remove rights and SCRAM users at the target that the sync brought and the source has taken away.
+
+    Needs `prune: approve` or `auto` under `sync.acls` or `sync.users`. Shows each of them, with when it came and since
+    when it is gone. What a person gave at the target stays, and so do the rights of Watershed itself. Exit code 0 when
+    they are removed, 1 when something was refused.
+    """
+    from cutover.operations.access_pruning import propose_pruning
+
+    plan = compile_plan_at(path)
+    proposal = propose_pruning(plan, build_settings_lookup(plan), flow_id, above_share=above_share)
+    if proposal.is_needed:
+        return _decide(proposal, yes)
+    for line in proposal.lines:
+        click.echo(line)
+    return 0
 
 
 def _scene(flow_id: str, path: Path, wait_s: float) -> FlowScene:

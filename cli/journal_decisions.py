@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clusters.settings import ConnectionSettings
 
 _FLOW_ORDERS = ("pause", "resume", "stop", "restart")  # replicator.flow_state_order, which imports a Kafka client
+_PRUNE = "prune"  # replicator.sync.access_removal
 _PARTITION_ORDERS = ("pause", "resume", "move", "release")  # replicator.partition_control
 
 
@@ -95,6 +96,8 @@ def _place(line: Mapping[str, Any]) -> str:
     """What the order is about, beside its flow; nothing for an order about the whole flow."""
     if "group" in line:
         return f" group {line['group']}"
+    if line["kind"] == _PRUNE:
+        return ""
     if line["kind"] == "sync":
         return f" {', '.join(line['groups'])}"
     if line["kind"] in _FLOW_ORDERS and "topic" not in line:
@@ -106,6 +109,8 @@ def _about(line: Mapping[str, Any]) -> str:
     if line["kind"] in _PARTITION_ORDERS and "topic" in line:
         to = f", to worker {line['worker']}" if line["worker"] else ""
         return to + (f": {line['reason']}" if line["reason"] else "")
+    if line["kind"] == _PRUNE:
+        return f", {', '.join((*line.get('rights', ()), *line.get('users', ())))}"
     if line["kind"] in _FLOW_ORDERS:
         return f", {line['before']} -> {line['after']}"
     if line["kind"] == "reset-group":

@@ -8,7 +8,8 @@ from typing import Any
 
 _FINE = ("equal", "carried")
 _MOST = 5  # told one by one; those that need a person come first
-_ORDER = ("refused", "failed", "different", "waiting")
+_ALWAYS_TOLD = ("protection",)  # also what is fine: by it one sees what is protected
+_ORDER = ("refused", "failed", "different", "waiting", "equal")
 _OLD = " (as last told: nobody follows them now)"  # reports are written when they change only
 
 
@@ -35,7 +36,7 @@ def describe_sync_reports(reports: Iterable[dict[str, Any]], *, served: bool = T
             + ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
             + ("" if served else _OLD)
         )
-        told = [report for report in found if report["state"] not in _FINE]
+        told = [report for report in found if report["state"] not in _FINE or kind in _ALWAYS_TOLD]
         told.sort(key=lambda report: (_ORDER.index(report["state"]), report["name"]))
         for report in told[:_MOST]:
             lines.append("  " + ": ".join(filter(None, (report["name"], report["state"], report["why"]))))

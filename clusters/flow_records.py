@@ -34,11 +34,15 @@ GROUP_PREFIX = "group|"  # keys of what is written down of consumer groups (`rep
 ALIGNMENT_PREFIX = "alignment|"  # keys of decisions about equal offsets (`clusters.alignment_records`)
 WITHHELD_RIGHTS_PREFIX = "withheld|"  # keys of rights that wait for a failover (`clusters.withheld_rights_records`)
 JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`topology journal --orders`)
+SYNCED_ACLS_PREFIX = "synced_acls|"  # keys of rights that a sync gave (`clusters.synced_access_records`)
+PROTECTION_PREFIX = "protection|"  # keys of denials that protect a target (`clusters.protection_records`)
+SYNCED_USER_PREFIX = "synced_user|"  # keys of users that were made because a sync named them (the same module)
 END_PREFIX = "end|"  # keys of where partitions end (`clusters.partition_end_records`)
 _BESIDE_PAUSES: Final = "state_beside_pauses"  # key of the state that a flow with pauses has
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
-    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX),
+    *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX, SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX),
+    PROTECTION_PREFIX,
 )
 
 
@@ -58,6 +62,8 @@ class FlowRecord(ControlRecordBody):
     for another revision do not count any more (`clusters.partition_end_records`).
     guarantee: what the clusters could give the flow when it was applied (`topology.delivery_guarantee`); None where
     nobody wrote it down.
+    unprotected: source topics whose applications move to the target now or have moved there: `protect` does not hold
+    for what they are called there (`replicator.sync.protection`).
     pauses, moves: what persons ordered about single topics and partitions. A running flow with pauses is written as a
     paused one, with its state under another key: workers of versions that do not know pauses leave all of the flow
     alone, and copy nothing that is paused (decision 0116).
@@ -66,7 +72,7 @@ class FlowRecord(ControlRecordBody):
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
         "a flow record",
         FLOWS_TOPIC,
-        added_later=("existed", "retired", "begins", "guarantee", "end_revision", "pauses", "moves"),
+        added_later=("existed", "retired", "begins", "guarantee", "end_revision", "pauses", "moves", "unprotected"),
         remedy="Write it again with `topology apply`",
     )
     flow: PlanFlow
@@ -83,6 +89,7 @@ class FlowRecord(ControlRecordBody):
     end_revision: int = 0
     pauses: tuple[PartitionPause, ...] = ()
     moves: tuple[PartitionMove, ...] = ()
+    unprotected: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -90,7 +97,9 @@ class FlowRecord(ControlRecordBody):
         return str(self.flow.id)
 
     def adapt_for_earlier_versions(self, value: ControlValue) -> ControlValue:
-        """A running flow with pauses stands there as a paused one."""
+        """A running flow with pauses stands there as a paused one. `unprotected` is written where it says something."""
+        if not self.unprotected:
+            value = {name: each for name, each in value.items() if name != "unprotected"}
         if not self.pauses or self.state != "running":
             return value
         return value | {"state": "paused", _BESIDE_PAUSES: self.state}
@@ -134,6 +143,18 @@ class FlowRecord(ControlRecordBody):
     def without(self, topics: Iterable[str]) -> FlowRecord:
         """The same record with these topics retired: the flow copies them no more."""
         return replace(self, retired=self.retired | frozenset(topics))
+
+    def without_protection(self, topics: Iterable[str]) -> FlowRecord:
+        """The same record with these source topics open to applications at the target."""
+        return replace(self, unprotected=self.unprotected | frozenset(topics))
+
+    def with_protection(self, topics: Iterable[str]) -> FlowRecord:
+        """The inverse of `without_protection`."""
+        return replace(self, unprotected=self.unprotected - frozenset(topics))
+
+    def protects(self, topic: str) -> bool:
+        """Whether applications shall not write to what this source topic is called at the target."""
+        return self.flow.protect and self.state != "stopped" and topic not in self.unprotected and self.selects(topic)
 
     def with_topics_again(self, topics: Iterable[str]) -> FlowRecord:
         """The inverse of `without`."""

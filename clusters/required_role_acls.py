@@ -284,9 +284,28 @@ def _metadata(flow: PlanFlow, modes: tuple[SyncMode, ...], *, reading: bool = Fa
         yield _cluster(flow.target, "DESCRIBE_CONFIGS", "see which client quotas are there")
         if not reading:
             yield _cluster(flow.target, "ALTER_CONFIGS", "set client quotas")
+    yield from _users_and_protection(flow, modes, reading=reading)
+
+
+def _protection(flow: PlanFlow, *, reading: bool) -> Iterator[RequiredRight]:
+    yield _cluster(flow.target, "DESCRIBE", "see who may write to protected topics")
+    yield _cluster(flow.target, "DESCRIBE_CONFIGS", "see if whoever has no right may write")
+    if not reading:
+        yield _cluster(flow.target, "ALTER", "deny WRITE on protected topics, and take that away again")
+
+
+def _users_and_protection(flow: PlanFlow, modes: tuple[SyncMode, ...], *, reading: bool) -> Iterator[RequiredRight]:
     if flow.sync.users.mode in modes:
-        yield _cluster(flow.source, "DESCRIBE", "read which SCRAM users there are")
-        yield _cluster(flow.target, "DESCRIBE", "see which SCRAM users are there")
+        yield from _users(flow, reading=reading)
+    if flow.protect:
+        yield from _protection(flow, reading=reading)
+
+
+def _users(flow: PlanFlow, *, reading: bool) -> Iterator[RequiredRight]:
+    yield _cluster(flow.source, "DESCRIBE", "read which SCRAM users there are")
+    yield _cluster(flow.target, "DESCRIBE", "see which SCRAM users are there")
+    if not reading and flow.sync.users.prune.mode != "never":
+        yield _cluster(flow.target, "ALTER", "remove SCRAM users that were deleted at the source")
 
 
 def _observe(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
@@ -361,6 +380,8 @@ def _failover(flow: PlanFlow) -> Iterator[RequiredRight]:
 
 def _held_back(flow: PlanFlow) -> Iterator[RequiredRight]:
     """A migration refuses to begin without them, where something is held back."""
+    if flow.protect:
+        yield from _protection(flow, reading=False)
     if flow.sync.acls.holds_back:
         yield _cluster(flow.source, "DESCRIBE", "see which rights to write wait for the applications")
         yield _cluster(flow.target, "DESCRIBE", "see which ACLs are there")

@@ -405,6 +405,24 @@ class TakeRights(Deed):
 
 
 @dataclass(frozen=True, slots=True)
+class LiftProtection(Deed):
+    """Let applications write to what these source topics are called at the target of a flow with `protect: true` →
+    ObservedRights, when no broker there shows the denials. flow None: the one along which applications move."""
+
+    topics: tuple[str, ...]
+    flow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreProtection(Deed):
+    """The inverse of LiftProtection: those of these topics that the flow copies refuse applications again →
+    ObservedRights, when every broker there shows the denials."""
+
+    topics: tuple[str, ...]
+    flow: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EndRun(Deed):
     """Write down the end of another run of this topology, which this one has taken back, if it has none →
     ActionDone."""

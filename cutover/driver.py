@@ -18,12 +18,14 @@ from cutover.actions import (
     FinishStep,
     GiveRights,
     JsonObject,
+    LiftProtection,
     LowerFence,
     PauseRun,
     RaiseFence,
     RecallDeeds,
     ReportMessage,
     RequestProof,
+    RestoreProtection,
     Seal,
     TakeRights,
 )
@@ -337,8 +339,10 @@ def describe_failed_deed(deed: Deed, answer: Observation) -> str | None:
             return answer.text or "the hook said no"
         case TakeRights(), ObservedRights() if answer.there:
             return f"rights that are still there: {len(answer.there)}"
-        case GiveRights(), ObservedRights() if answer.refused:
+        case GiveRights() | RestoreProtection(), ObservedRights() if answer.refused:
             return f"rights that were refused: {len(answer.refused)}"
+        case LiftProtection(), ObservedRights() if answer.there:
+            return f"denials that are still there: {len(answer.there)}"
     return None
 
 

@@ -53,8 +53,9 @@ _BEFORE = (
 _GROUPS = ("translate_offsets", "commit_offsets", "landing_test")
 _FENCE = ("fence_producers", "standstill", "hooks_fenced")
 _TAIL = ("barrier", "drain", "tail_proof")
-# `write_rights` comes before `point_of_no_return`: if the target refuses a right, the run still rolls back by itself.
-_SWITCH = ("write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
+# `lift_protection` and `write_rights` come before `point_of_no_return`: if the target refuses one of them, the run
+# still rolls back by itself.
+_SWITCH = ("lift_protection", "write_rights", "point_of_no_return", "switch_producers", "canary", "retire_topics")
 _CONSUMERS = ("stop_consumers", *_GROUPS, "start_consumers", "consumers_joined")
 _BACK = ("reverse_flow", "hooks_switched")
 _SOAK = ("soak", "hold_after", "checks_after")
@@ -75,12 +76,12 @@ STRATEGY_STEPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def list_strategy_steps(policy: WavePolicy, *, rights: bool = False) -> tuple[Step, ...]:
+def list_strategy_steps(policy: WavePolicy, *, rights: bool = False, protected: bool = False) -> tuple[Step, ...]:
     """The steps of a migration with this policy's strategy, without those that its wave does not ask for. rights: its
-    flow holds rights to write back until applications move (`AclSync.holds_back`)."""
-    return list_named_steps(
-        policy, tuple(name for name in STRATEGY_STEPS[policy.strategy] if rights or name != "write_rights")
-    )
+    flow holds rights to write back until applications move (`AclSync.holds_back`). protected: the target refuses their
+    writes until then (`PlanFlow.protect`)."""
+    unasked = {name for name, asked in (("write_rights", rights), ("lift_protection", protected)) if not asked}
+    return list_named_steps(policy, tuple(name for name in STRATEGY_STEPS[policy.strategy] if name not in unasked))
 
 
 def list_named_steps(policy: WavePolicy, names: tuple[str, ...]) -> tuple[Step, ...]:
@@ -249,6 +250,14 @@ def _fence_rows(policy: WavePolicy) -> Iterator[Step]:
 
 
 def _switch_rows(policy: WavePolicy) -> Iterator[Step]:
+    yield Step(
+        "lift_protection",
+        "the denials that protected the wave's topics at the target are taken away, and no broker there shows them",
+        "watershed",
+        "the topics are protected again",
+        policy.reach_ms,
+        usual_ms=200,
+    )
     yield Step(
         "write_rights",
         "rights to write that the flow has held back are given at the target, and every broker there shows them",

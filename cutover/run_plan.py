@@ -49,9 +49,8 @@ def plan_migration(
     policy = policy or build_wave_policy(found, migration)
     policy = replace(policy, strategy=strategy or policy.strategy)
     flow = plan.flow(migration.flow)
-    return RunPlan(
-        "migrate", flow, found, policy, list_strategy_steps(policy, rights=flow.sync.acls.holds_back), flow.target
-    )
+    steps = list_strategy_steps(policy, rights=flow.sync.acls.holds_back, protected=flow.protect)
+    return RunPlan("migrate", flow, found, policy, steps, flow.target)
 
 
 def find_wave(plan: Plan, wave: str | None) -> tuple[PlanMigration, Wave]:

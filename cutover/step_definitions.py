@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cutover import flow_steps, gates, producer_steps, withheld_rights_steps
+from cutover import flow_steps, gates, producer_steps, protection_steps, withheld_rights_steps
 from cutover.actions import JsonObject
 from cutover.drill import copy_steps
 from cutover.failover import divergence_steps, group_placement, loss_steps, promotion_steps, source_assessment
@@ -195,6 +195,17 @@ _STEPS = (
             "level",
             "unproven",
             "counts",
+        ),
+    ),
+    StepDefinition(
+        "lift_protection",
+        protection_steps.lift_protection,
+        "opening the target's topics for applications",
+        "the target's topics are not protected any more",
+        UndoDefinition(
+            protection_steps.undo_lift_protection,
+            "protecting the target's topics again",
+            "the target's topics are protected",
         ),
     ),
     StepDefinition(

@@ -20,6 +20,7 @@ from clusters.errors import RequestRefused
 from clusters.fleet import build_fleet_key, read_fleets, write_fleet
 from clusters.flow_records import FlowRecord, read_flows, write_flow
 from clusters.producer_registry import ProducerRecord, read_producers, register_producer
+from clusters.protection_records import read_protections
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.wire.connection import open_connection
 from replicator.apply_fleets import build_fleet_record
@@ -36,9 +37,11 @@ from replicator.apply_refusals import (
 )
 from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from replicator.ledger.ledger import read_ledger
+from replicator.sync.protection import remove_protection
 from replicator.sync.schemas import require_registries
 from replicator.sync.sync_on_apply import apply_sync_differences
 from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
+from topology.acl_translation import render_acl
 from topology.cluster_capabilities import ClusterCapabilities
 from topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee
 from topology.drift import FieldDrift
@@ -123,6 +126,7 @@ def apply_plan(
                         decisions,
                         changed,
                     )
+    _lift_unasked_protection(flows, {target: settings[target] for target in targets}, changed)
     copying = [_serving(flow, there[flow.target].get(flow.id)) for flow in flows]
     beside = tuple(flow for flow in copying if flow is not None)
     for done in apply_sync_differences(replace(plan, flows=beside), connect_to, left=left):
@@ -147,6 +151,18 @@ def _apply_fleet(
                 "again"
             )
         changed(AppliedChange(target.alias, "updated fleet" if before else "wrote fleet", plan.topology))
+
+
+def _lift_unasked_protection(
+    flows: Iterable[PlanFlow], targets: Mapping[str, ConnectionSettings], changed: Callable[[AppliedChange], None]
+) -> None:
+    """Of flows that the file protects no more."""
+    standing = {alias: read_protections(target) for alias, target in targets.items()}
+    for flow in flows:
+        if not flow.protect and flow.id in standing[flow.target]:
+            lifted, refused = remove_protection(targets[flow.target], flow.id)
+            for acl in lifted:
+                changed(AppliedChange(flow.target, "took away", f"protection {render_acl(acl)}", refused.get(acl, "")))
 
 
 def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:
@@ -248,6 +264,7 @@ def _apply_flow(
         end_revision=before.end_revision + (before.flow.end != flow.end) if before else 0,
         pauses=before.pauses if before else (),
         moves=before.moves if before else (),
+        unprotected=before.unprotected if before else frozenset(),
     )
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)

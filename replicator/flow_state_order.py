@@ -43,9 +43,18 @@ def write_ordered_flow(
 ) -> str:
     """Writes down who ordered what (`told`: the particulars), then the flow's record as the order makes it. at_ms:
     milliseconds since 1970. Returns the order's id. Raises ClusterError."""
-    line: dict[str, Any] = {"record": "order", "of": after.topology, "kind": kind, "flow": after.key}
+    order_id = write_flow_order_line(writer, after, kind, actor, at_ms, told)
+    write_flow(writer, after)
+    return order_id
+
+
+def write_flow_order_line(
+    writer: ControlWriter, flow: FlowRecord, kind: str, actor: str, at_ms: int, told: Mapping[str, Any]
+) -> str:
+    """Writes down who ordered what, for good. The parameters are those of `write_ordered_flow`. Returns the order's id.
+    Raises ClusterError."""
+    line: dict[str, Any] = {"record": "order", "of": flow.topology, "kind": kind, "flow": flow.key}
     line |= {"id": secrets.token_hex(8), "at_ms": at_ms, "actor": actor, **told}
     line |= {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
-    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{after.key}/flow/{line['id']}", line, 0)
-    write_flow(writer, after)
+    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{flow.key}/flow/{line['id']}", line, 0)
     return str(line["id"])

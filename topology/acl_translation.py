@@ -82,6 +82,8 @@ def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslat
     denied: list[InventoryAcl] = []
     fences = {InventoryAcl(who, "WRITE", "DENY", "TOPIC", name, "LITERAL") for who, name in flow.sync.acls.fences}
     for acl in sorted(set(acls) - fences, key=_order):
+        if flow.sync.acls.leaves_denials and is_write_denial(acl):
+            continue
         try:
             patterns = _patterns(flow, acl)
         except _Cut as cut:
@@ -133,6 +135,14 @@ def is_acl_about(acl: InventoryAcl, topics: Iterable[str], groups: Iterable[str]
     names = {"TOPIC": topics, "GROUP": groups}.get(acl.resource, ())
     pattern = _pattern(acl)
     return any(pattern.covers(_AclNamePattern(name, False)) for name in names)
+
+
+def is_write_denial(acl: InventoryAcl) -> bool:
+    """Whether the ACL has the form in which `protect` keeps a principal out: DENY WRITE on one topic, from anywhere."""
+    return (acl.permission, acl.operation, acl.resource, acl.pattern, acl.host) == (
+        *("DENY", "WRITE", "TOPIC", "LITERAL"),
+        _ANY,
+    )
 
 
 def render_acl(acl: InventoryAcl) -> str:

@@ -179,7 +179,9 @@ def _draft_active_standby(pattern: _Pattern) -> Iterator[FlowDraft]:
     yield from pattern.draft(active, standby, settings)
     reverse = body.at("failback", "reverse")
     if reverse is not None and reverse.data == "declared_paused":
-        paused = build_mapping(settings.span, {**settings.fields, "state": CheckedValue(reverse.span, "paused")})
+        # Applications come home along the way back, so it never protects their home.
+        own = {"state": CheckedValue(reverse.span, "paused"), "protect": CheckedValue(reverse.span, False)}
+        paused = build_mapping(settings.span, {**settings.fields, **own})
         yield from pattern.draft(standby, active, paused, ".failback")
 
 

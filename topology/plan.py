@@ -208,6 +208,7 @@ class PlanFlow:
     allows_repeats: the file asks for `at_least_once`; the flow has more wherever its clusters can give more.
     compression: of batches that the source stores uncompressed; None: they pass as they are.
     transform: which records travel and what is changed in them; None: all of them, as they are.
+    protect: whether the target's topics refuse the writes of everybody else until applications move there.
     end: the copy goes no further; None: it never ends.
     placement: who starts and heals the workers; heal_ms: how often Airflow looks after the fleet, None: never.
     beside: what other tools copy from or to the flow's source; the flow leaves their records and topics to them.
@@ -254,6 +255,7 @@ class PlanFlow:
     end: CopyEnd | None = None
     beside: tuple[ExternalFlow, ...] = ()
     source_rack: str | None = None
+    protect: bool = False
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
@@ -339,9 +341,8 @@ class PlanFlow:
             value["end"] = encode_bound(self.end)
         if self.beside:  # older plans keep their hash
             value["beside"] = [each.to_json() for each in self.beside]
-        if self.source_rack is not None:  # older plans keep their hash
-            value["source_rack"] = self.source_rack
-        return value
+        late = {"source_rack": self.source_rack, "protect": self.protect}
+        return value | {name: each for name, each in late.items() if each}  # older plans keep their hash
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:

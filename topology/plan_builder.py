@@ -10,7 +10,7 @@ from topology.external_flows import ExternalFlow
 from topology.model import Flow, Topology
 from topology.plan import Plan, PlanFlow, seal_plan
 from topology.topic_symbols import carry_symbol, list_source_symbols
-from topology.unsynced_fences import mark_migration_fences
+from topology.unsynced_fences import mark_migration_fences, mark_protected_sources
 
 
 def build_plan(topology: Topology, proofs: dict[str, object]) -> Plan:
@@ -25,7 +25,7 @@ def build_plan(topology: Topology, proofs: dict[str, object]) -> Plan:
         Plan(
             topology=topology.name,
             clusters=tuple(topology.clusters[alias] for alias in sorted(topology.clusters)),
-            flows=mark_migration_fences(flows, topology.migration),
+            flows=mark_protected_sources(mark_migration_fences(flows, topology.migration)),
             migration=topology.migration,
             proofs=proofs,
             external_flows=tuple(each.external for each in topology.external_flows if each.external is not None),

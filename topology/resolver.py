@@ -36,8 +36,10 @@ from topology.proof_policy import DEFAULT_RECHECK_SHARE, ProofPolicy
 from topology.selectors import TopicSelection, sort_selectors
 from topology.stretch_layout import StretchLayout
 from topology.sync_settings import (
+    DEFAULT_PRUNE_AFTER_MS,
     GROUP_SYNC_INTERVAL_MS,
     NO_SYNC,
+    AccessPruning,
     AclSync,
     GroupSync,
     NameFilter,
@@ -307,6 +309,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         heal_ms=settings.get("workers", "heal"),
         compression=_compression(settings.at("compression")),
         transform=settings.get("transform"),
+        protect=settings.get("protect", default=False),
         source_rack=shared.find_source_rack(draft),
     )
 
@@ -332,15 +335,27 @@ def _sync(settings: CheckedValue) -> SyncSettings:
             settings.get("sync", "acls", "mode", default="never"),
             _names(settings, "acls"),
             settings.get("sync", "acls", "include_write", default="never"),
+            prune=_pruning(settings, "acls"),
         ),
         QuotaSync(settings.get("sync", "quotas", "mode", default="never"), _names(settings, "quotas")),
-        UserSync(settings.get("sync", "users", "mode", default="never"), _names(settings, "users")),
+        UserSync(
+            settings.get("sync", "users", "mode", default="never"),
+            _names(settings, "users"),
+            _pruning(settings, "users"),
+        ),
         SchemaSync(
             settings.get("sync", "schemas", "mode", default="never"),
             _names(settings, "schemas"),
             settings.get("sync", "schemas", "ids", default="preserve"),
             settings.get("sync", "schemas", "subjects", default="keep"),
         ),
+    )
+
+
+def _pruning(settings: CheckedValue, kind: str) -> AccessPruning:
+    return AccessPruning(
+        settings.get("sync", kind, "prune", default="never"),
+        settings.get("sync", kind, "prune_after", default=DEFAULT_PRUNE_AFTER_MS),
     )
 
 

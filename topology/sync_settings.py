@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 from topology.selectors import Selector, Selectors
 
 SyncMode = Literal["never", "once", "continuous"]
+PruneMode = Literal["never", "approve", "auto"]
+DEFAULT_PRUNE_AFTER_MS: Final = 86_400_000  # a day, in which a person sees a revocation that nobody meant
 GROUP_SYNC_INTERVAL_MS = 10_000
 # Groups of tools: never of an application. apache/kafka DefaultGroupFilter.java excludes the first three.
 TOOL_GROUP_GLOBS = ("console-consumer-*", "connect-*", "__*", "_confluent*", "watershed.*")
@@ -65,14 +67,39 @@ class GroupSync:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessPruning:
+    """What becomes of access that the sync brought to the target, once the source has taken it away.
+
+    mode: `never` it is only shown; `approve` a person decides; `auto` it is removed after `after_ms` milliseconds, in
+    which the source has shown it as gone all the time.
+    """
+
+    mode: PruneMode = "never"
+    after_ms: int = DEFAULT_PRUNE_AFTER_MS
+
+    def to_json(self) -> dict[str, Any]:
+        """Absent where nothing is removed, so that plans without it keep their hash."""
+        return {"prune": {"mode": self.mode, "after_ms": self.after_ms}} if self.mode != "never" else {}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> AccessPruning:
+        """Reads what `to_json` gave, from the value that holds it."""
+        return cls(value["prune"]["mode"], value["prune"]["after_ms"]) if "prune" in value else cls()
+
+
+@dataclass(frozen=True, slots=True)
 class AclSync:
     """names are of topics and groups at the source. include_write: when rights to write are given at the target.
-    fences: (principal, topic at the source) whose denied WRITE is a migration's fence and stays there."""
+    fences: (principal, topic at the source) whose denied WRITE is a migration's fence and stays there. prune: what
+    becomes of rights that are revoked at the source. leaves_denials: the source is the target of a protected flow, so
+    denials of WRITE on single topics there are the protection's and stay."""
 
     mode: SyncMode = "never"
     names: NameFilter = NameFilter()
     include_write: Literal["never", "on_failover", "always"] = "never"
     fences: tuple[tuple[str, str], ...] = ()
+    prune: AccessPruning = AccessPruning()
+    leaves_denials: bool = False
 
     @property
     def holds_back(self) -> bool:
@@ -102,10 +129,11 @@ class QuotaSync:
 @dataclass(frozen=True, slots=True)
 class UserSync:
     """SCRAM users. Brokers never hand out credentials, so what can be carried over is which users and how many
-    iterations; names are of users."""
+    iterations; names are of users. prune: what becomes of users that are deleted at the source."""
 
     mode: SyncMode = "never"
     names: NameFilter = NameFilter()
+    prune: AccessPruning = AccessPruning()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +182,11 @@ class SyncSettings:
                 **self.acls.names.to_json(),
                 "include_write": self.acls.include_write,
                 **_fences(self.acls.fences),
+                **self.acls.prune.to_json(),
+                **({"leaves_denials": True} if self.acls.leaves_denials else {}),
             },
             "quotas": {"mode": self.quotas.mode, **self.quotas.names.to_json(), **_fences(self.quotas.fences)},
-            "users": {"mode": self.users.mode, **self.users.names.to_json()},
+            "users": {"mode": self.users.mode, **self.users.names.to_json(), **self.users.prune.to_json()},
             "schemas": {
                 "mode": self.schemas.mode,
                 **self.schemas.names.to_json(),
@@ -181,13 +211,17 @@ class SyncSettings:
                 NameFilter.from_json(acls),
                 acls["include_write"],
                 tuple((str(principal), str(topic)) for principal, topic in acls.get("fences", ())),
+                AccessPruning.from_json(acls),
+                acls.get("leaves_denials", False),
             ),
             QuotaSync(
                 value["quotas"]["mode"],
                 NameFilter.from_json(value["quotas"]),
                 tuple((user, client_id) for user, client_id in value["quotas"].get("fences", ())),
             ),
-            UserSync(value["users"]["mode"], NameFilter.from_json(value["users"])),
+            UserSync(
+                value["users"]["mode"], NameFilter.from_json(value["users"]), AccessPruning.from_json(value["users"])
+            ),
             SchemaSync(schemas["mode"], NameFilter.from_json(schemas), schemas["ids"], schemas["subjects"]),
         )
 

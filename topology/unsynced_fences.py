@@ -1,4 +1,4 @@
-"""Marks ACLs and quotas that fence a migration, so that no flow syncs them.
+"""Marks ACLs and quotas that fence a migration or protect a target, so that no flow syncs them.
 
 A fence denies or slows an application at one cluster on purpose. At the other cluster it would block the application
 after it has moved. A broker does not store why an ACL or a quota exists, so the fences come from the file.
@@ -35,6 +35,21 @@ def mark_migration_fences(flows: Iterable[PlanFlow], migration: PlanMigration | 
         if slowed and sync.quotas.mode != "never":
             sync = replace(sync, quotas=replace(sync.quotas, fences=tuple(sorted(slowed, key=str))))
         return flow if sync is flow.sync else replace(flow, sync=sync)
+
+    return tuple(map(at, flows))
+
+
+def mark_protected_sources(flows: Iterable[PlanFlow]) -> tuple[PlanFlow, ...]:
+    """The flows, with `AclSync.leaves_denials` for those that read from the target of a protected flow: its denials
+    would keep producers out of the cluster on which they still are."""
+    flows = tuple(flows)
+    protected = {flow.target for flow in flows if flow.protect}
+
+    def at(flow: PlanFlow) -> PlanFlow:
+        acls = flow.sync.acls
+        if flow.source not in protected or acls.mode == "never":
+            return flow
+        return replace(flow, sync=replace(flow.sync, acls=replace(acls, leaves_denials=True)))
 
     return tuple(map(at, flows))
 

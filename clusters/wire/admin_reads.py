@@ -25,7 +25,7 @@ from topology.inventory import InventoryAcl
 QuotaEntity = tuple[
     tuple[str, str | None], ...
 ]  # of a quota: (("user", "ann"), ("client-id", None)); None is the default
-_SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
+SCRAM_MECHANISMS = ("UNKNOWN", "SCRAM-SHA-256", "SCRAM-SHA-512")  # org.apache.kafka.clients.admin.ScramMechanism
 _TOPIC, _OWN_CONFIG = i8(2), 1  # ConfigResource.Type.TOPIC; DescribeConfigsResponse.ConfigSource.TOPIC_CONFIG
 _GROUP = i8(32)  # ConfigResource.Type.GROUP
 _TOPICS_A_REQUEST = 100
@@ -159,7 +159,7 @@ def read_scram_users(connection: Connection) -> dict[str, dict[str, int]]:
     connection.check(int(answer.error_code), "reading SCRAM users")
     return {
         str(user.user): {
-            _word(_SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
+            _word(SCRAM_MECHANISMS, info.mechanism): int(info.iterations) for info in user.credential_infos
         }
         for user in answer.results
         if int(user.error_code) == error_codes.NONE

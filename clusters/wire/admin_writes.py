@@ -1,7 +1,6 @@
-"""Requests that change what brokers hold beside records: access rights, client quotas, topic configs. None deletes a
-topic or a user; rights and limits are taken away by `clusters.producer_fence` alone, which gave them. Each answers with
-the
-things that were refused, and why; the others are done."""
+"""Requests that change what brokers hold beside records: access rights, client quotas, topic configs, SCRAM users. None
+deletes a topic. Rights, limits and users are taken away by those alone who gave them or have them written down. Each
+answers with the things that were refused, and why; the others are done."""
 
 from __future__ import annotations
 
@@ -11,7 +10,14 @@ from typing import Any, Final, TypeVar
 from kio.static.primitive import f64, i8
 
 from clusters.wire import error_codes
-from clusters.wire.admin_reads import ACL_OPERATIONS, ACL_PATTERNS, ACL_PERMISSIONS, ACL_RESOURCES, QuotaEntity
+from clusters.wire.admin_reads import (
+    ACL_OPERATIONS,
+    ACL_PATTERNS,
+    ACL_PERMISSIONS,
+    ACL_RESOURCES,
+    SCRAM_MECHANISMS,
+    QuotaEntity,
+)
 from clusters.wire.connection import Connection
 from clusters.wire.versions import Api
 from topology.inventory import InventoryAcl
@@ -71,6 +77,26 @@ def delete_acls(connection: Connection, acls: Sequence[InventoryAcl]) -> dict[In
             failed = next((each for each in (result, *result.matching_acls) if _failed(each)), None)
             if failed is not None:
                 refused[acl] = _why(failed)
+    return refused
+
+
+def delete_scram_users(connection: Connection, credentials: Sequence[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """(user, mechanism), such as `("ann", "SCRAM-SHA-512")`; one that is not there is done. Raises ClusterError when
+    nothing could be asked.
+
+    Brokers answer by user and take each user once in a request, so each mechanism has requests of its own.
+    """
+    refused: dict[tuple[str, str], str] = {}
+    for mechanism in sorted({mechanism for _, mechanism in credentials}):
+        for users in _batches(sorted({user for user, each in credentials if each == mechanism})):
+            answer = connection.ask(
+                Api.ALTER_USER_SCRAM_CREDENTIALS,
+                deletions=[{"name": user, "mechanism": i8(SCRAM_MECHANISMS.index(mechanism))} for user in users],
+                upsertions=[],
+            )
+            for result in answer.results:
+                if _failed(result) and int(result.error_code) != error_codes.RESOURCE_NOT_FOUND:
+                    refused[str(result.user), mechanism] = _why(result)
     return refused
 
 

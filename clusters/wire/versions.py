@@ -53,6 +53,7 @@ class Api(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
@@ -122,6 +123,7 @@ SUPPORT: Final[Mapping[Api, ApiSupport]] = {
     Api.DESCRIBE_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
     Api.ALTER_CLIENT_QUOTAS: ApiSupport(0, 1, "", {0: "2.6"}),
     Api.DESCRIBE_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0, "", {0: "2.7"}),
+    Api.ALTER_USER_SCRAM_CREDENTIALS: ApiSupport(0, 0, "", {0: "2.7"}),
     Api.UPDATE_FEATURES: ApiSupport(0, 2, "sent by tests only"),
     Api.DESCRIBE_CLUSTER: ApiSupport(0, 1, "2 lists fenced brokers, too", {0: "2.8"}),
     Api.DESCRIBE_PRODUCERS: ApiSupport(0, 0, "", {0: "2.8"}),

@@ -147,6 +147,7 @@ def _over(flow: PlanFlow, run: str, names: dict[str, str]) -> PlanFlow:
         start="earliest",
         end=None,
         sync=NO_SYNC,
+        protect=False,
     )
 
 

@@ -23,9 +23,9 @@ from topology.plan import Plan, PlanFlow
 
 _ORDER: Final = (
     *("failover_preflight", "source_gone", "fence_source", "stop_forwarding", "declare_loss", "accept_loss"),
-    *("hooks_before", "promote", "end_unfinished", "cut_workers_off", "give_rights", "stop_at_source", "place_groups"),
-    *("landing_at_target", "start_consumers_there", "switch_producers", "canary_there", "hooks_switched"),
-    *("consumers_joined", "seal_failover"),
+    *("hooks_before", "promote", "end_unfinished", "cut_workers_off", "lift_protection", "give_rights"),
+    *("stop_at_source", "place_groups", "landing_at_target", "start_consumers_there", "switch_producers"),
+    *("canary_there", "hooks_switched", "consumers_joined", "seal_failover"),
 )
 
 
@@ -184,7 +184,8 @@ def _list_failover_steps(policy: WavePolicy, flow: PlanFlow, *, under_way: bool 
     """In their order; those that the wave does not ask for are left out. under_way: another run holds the lock."""
     own = {row.name: row for row in _rows(policy, flow)}
     rows = own | {row.name: row for row in list_named_steps(policy, tuple(name for name in _ORDER if name not in own))}
-    left_out = () if under_way else ("end_unfinished",)
+    unasked = {"end_unfinished": under_way, "lift_protection": flow.protect}
+    left_out = {name for name, asked in unasked.items() if not asked}
     steps = [rows[name] for name in _ORDER if name in rows and name not in left_out]
     crossed = next(at for at, step in enumerate(steps) if step.point_of_no_return)
     back = f"by `topology failback`, once {flow.source} is there again"
@@ -223,6 +224,9 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
     yield Step("end_unfinished", does, "watershed", None)
     does = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
     yield Step("cut_workers_off", does, "watershed", None, reach)
+    if flow.protect:
+        does = "the denials that protected the topics are taken away: applications may write"
+        yield Step("lift_protection", does, "watershed", None, reach)
     yield Step("give_rights", "rights to write that were held back are given", "watershed", None, reach)
     does = f"applications let go of {source}; one that does not answer is noted"
     yield Step("stop_at_source", does, "application", None, reach)

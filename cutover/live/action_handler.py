@@ -27,6 +27,7 @@ from cutover.actions import (
     CommitOffsets,
     FindReaders,
     ForgetGroup,
+    LiftProtection,
     ReadApplication,
     ReadClock,
     ReadCluster,
@@ -37,6 +38,7 @@ from cutover.actions import (
     ReadLogs,
     ReadRecords,
     ReadTopics,
+    RestoreProtection,
     RetireTopics,
     ServeTopics,
     StartApplication,
@@ -57,7 +59,7 @@ from cutover.live.fence_actions import LiveFences
 from cutover.live.group_actions import LiveGroups
 from cutover.live.landing_records import read_first_records
 from cutover.live.rejoin_actions import LiveRejoining
-from cutover.live.rights_actions import LiveRights
+from cutover.live.rights_actions import LiveRights, open_protected_topics, protect_topics_again
 from cutover.observations import (
     ActionFailed,
     HookProblems,
@@ -68,6 +70,7 @@ from cutover.observations import (
     ObservedFlow,
     ObservedLogs,
     ObservedRecords,
+    ObservedRights,
     ObservedTime,
     ObservedTopics,
 )
@@ -128,6 +131,7 @@ class LiveActionHandler:
         }
         self._answers |= LiveFences(plan, self.settings, self._now).answers()
         self._answers |= LiveRights(flow, self.settings, self._now).answers()
+        self._answers |= {LiftProtection: self._lift_protection, RestoreProtection: self._restore_protection}
         self._answers |= LiveFailover(flow, self.settings, self._now).answers()
         self._answers |= LiveRejoining(plan, flow.target, self.settings, self._now).answers()
 
@@ -185,6 +189,17 @@ class LiveActionHandler:
             with ControlWriter(there, "watershed-cutover") as writer:
                 write_flow(writer, change(record))
         return self._flow_seen(ReadFlow(flow.id))
+
+    def _lift_protection(self, action: LiftProtection) -> ObservedRights:
+        """The flow's record first: workers make no new denials behind it."""
+        flow = self._flow(action.flow)
+        self._change_flow(flow.id, lambda record: record.without_protection(action.topics))
+        return open_protected_topics(self._settings_of(flow.target), flow, action.topics, self._now())
+
+    def _restore_protection(self, action: RestoreProtection) -> ObservedRights:
+        flow = self._flow(action.flow)
+        self._change_flow(flow.id, lambda record: record.with_protection(action.topics))
+        return protect_topics_again(self._settings_of(flow.target), flow, self._now())
 
     def _flow(self, name: str | None) -> PlanFlow:
         return self.flow if name is None else self.plan.flow(name)

@@ -16,6 +16,7 @@ from clusters.wire.connection import Connection, open_connection
 from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
 from cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
 from cutover.observations import Observation, ObservedRights
+from replicator.sync.protection import inspect_protection, keep_protection, remove_protection
 from topology.acl_translation import is_acl_about, render_acl, translate_acls
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
@@ -79,6 +80,24 @@ class LiveRights:
     def _done(self, missing: _Acls, there: _Acls, refused: Mapping[InventoryAcl, str]) -> ObservedRights:
         reasons = {render_acl(acl): why for acl, why in refused.items()}
         return ObservedRights(self._now(), True, _json(missing), _json(there), reasons)
+
+
+def open_protected_topics(
+    target: ConnectionSettings, flow: PlanFlow, topics: Iterable[str], now: int
+) -> ObservedRights:
+    """Take away the denials that protect what these source topics are called at the target. Raises ClusterError."""
+    names = {flow.target_topic(topic) for topic in topics}
+    lifted, refused = remove_protection(target, flow.id, lambda denial: denial.name in names)
+    reasons = {render_acl(acl): why for acl, why in refused.items()}
+    return ObservedRights(now, True, _json(each for each in lifted if each not in refused), _json(refused), reasons)
+
+
+def protect_topics_again(target: ConnectionSettings, flow: PlanFlow, now: int) -> ObservedRights:
+    """Deny again what the flow's record says is to be protected. Raises ClusterError."""
+    refused = keep_protection(target, flow)
+    found = inspect_protection(target, flow)
+    reasons = {render_acl(acl): why for acl, why in refused.items()}
+    return ObservedRights(now, True, _json(found.missing), _json(found.denials & found.present), reasons)
 
 
 def _altering(settings: ConnectionSettings) -> RequiredRight:

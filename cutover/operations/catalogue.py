@@ -14,7 +14,7 @@ from topology.plan import Plan
 @dataclass(frozen=True, slots=True)
 class OperationRequest:
     """What a person chose. file: what messages call the topology file. accepted: findings of an adoption that are
-    accepted. worker, reason: of an order about single partitions."""
+    accepted, or `above-share` of a pruning. worker, reason: of an order about single partitions."""
 
     operation: str
     flow: str = ""
@@ -151,6 +151,12 @@ def _adopt(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Pro
     return replace(proposal, lines=(*adoption.render_adoption(stage, proofs), *proposal.lines), notes=tuple(said))
 
 
+def _prune(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
+    from cutover.operations.access_pruning import ABOVE_SHARE, propose_pruning
+
+    return propose_pruning(plan, connect, wanted.flow, above_share=ABOVE_SHARE in wanted.accepted)
+
+
 # What another operation takes back, and what stays as it is decided.
 OPERATE: Final[Mapping[str, Propose]] = {
     "pause": _pause_or_resume,
@@ -167,4 +173,5 @@ DECIDE: Final[Mapping[str, Propose]] = {
     "copy-foreign": _copy_foreign,
     "adopt": _adopt,
     "reset-group": _reset_group,
+    "prune": _prune,
 }

@@ -13,6 +13,8 @@ from cutover.errors import CutoverError
 from cutover.operations.moved_applications import describe_moved_applications
 from cutover.operations.proposal import OperationRefused, Proposal
 from replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
+from replicator.sync.protection import remove_protection
+from topology.acl_translation import render_acl
 from topology.plan import Plan, PlanFlow
 
 _MEANINGS: dict[FlowOrder, str] = {
@@ -59,10 +61,21 @@ def give_flow_order(
     changed = apply_flow_order(record, order)
     if changed == record:
         yield f"{flow_id} is {record.state} already"
+        yield from _open_stopped_topics(target, changed)  # an earlier order may have died before it did
         return
     with ControlWriter(target, client_id="watershed-flow") as writer:
         write_flow_order(writer, record, changed, order, actor)
+    yield from _open_stopped_topics(target, changed)
     yield f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else "")
+
+
+def _open_stopped_topics(target: ConnectionSettings, record: FlowRecord) -> Iterator[str]:
+    """A stopped flow protects nothing. Says what was taken away. Raises ClusterError."""
+    if record.state != "stopped" or not record.flow.protect:
+        return
+    lifted, refused = remove_protection(target, record.key)
+    yield f"{record.key}: {len(lifted) - len(refused)} denials that protected {target.alias} are gone"
+    yield from (f"still there: {render_acl(acl)}: {why}" for acl, why in refused.items())
 
 
 def list_order_notes(plan: Plan, connect: SettingsLookup, order: FlowOrder) -> list[str]:

@@ -38,6 +38,7 @@ from cutover.observations import (
 )
 from cutover.offsets import encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, perform_action
+from cutover.protection_steps import protect_after_return
 from cutover.rollback.following import resume_forward_flow
 from cutover.rollback.stranded_records import find_stranded_records
 from cutover.run_context import RunContext
@@ -241,6 +242,7 @@ def end_taken_back_run(context: RunContext, outcome: JsonObject) -> ActionGenera
         yield from perform_action(EndRun(earlier.run, "rolled_back", why), ActionDone, context.policy)
         outcome["ended"] = earlier.run
     outcome["flow"] = yield from resume_forward_flow(context)
+    yield from protect_after_return(context, outcome)
     yield ReportMessage(outcome["flow"])
 
 

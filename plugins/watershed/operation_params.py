@@ -31,10 +31,12 @@ DECIDE_MEANINGS: Mapping[str, str] = {
     "copy-foreign": "source records that name a flow as producer and are not its own are copied",
     "adopt": "the flow goes on behind what another copier left, after a proof of every record",
     "reset-group": "a group's position at the target goes back, or replaces another program's",
+    "prune": "rights and users that the sync brought, and the source has taken away, are removed at the target",
 }
 _OF_PARTITIONS = ("pause", "resume", "move", "release")
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 _ACCEPTABLE = ("duplicates", "aborted", "missing", "compacted", "timestamps", "unverifiable")
+_ABOVE_SHARE = "above-share"
 _ORIGINS = ("records", "mm2", "equal-offsets")
 _NAME: dict[str, Any] = {"type": ["null", "string"], "maxLength": 249}
 _NUMBER: dict[str, Any] = {"type": ["null", "integer"], "minimum": 0}
@@ -124,10 +126,11 @@ def build_decide_params(plan: Plan) -> dict[str, Param]:
         "accept": Param(
             [],
             type="array",
-            items={"enum": list(_ACCEPTABLE)},
-            examples=list(_ACCEPTABLE),
-            operations=["adopt"],
-            description="For `adopt`: findings with which the copy is taken all the same.",
+            items={"enum": [*_ACCEPTABLE, _ABOVE_SHARE]},
+            examples=[*_ACCEPTABLE, _ABOVE_SHARE],
+            operations=["adopt", "prune"],
+            description="For `adopt`: findings with which the copy is taken all the same. For `prune`: `above-share` "
+            "removes although most of what the sync brought is gone at the source at once.",
         ),
         "plan_hash": PLAN_HASH_PARAM,
     }

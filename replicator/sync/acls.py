@@ -1,29 +1,43 @@
 """Access rights to topics and groups that are carried over: to the same principals and hosts, under the new names.
 
-Rights are only ever added. One that is gone at the source, or was given at the target only, is shown with the command
-that removes it; rights to write wait for the applications (`include_write`). What becomes of a right's name is decided
-by `topology/acl_translation.py`, without a cluster.
+What the sync gives is written down first (`clusters.synced_access_records`). A right that is written down and revoked
+at the source is shown with since when, and removed where `sync.acls.prune` says so. One that was given at the target
+only is shown with the command that removes it. Rights to write wait for the applications (`include_write`). What
+becomes of a right's name is decided by `topology/acl_translation.py`, without a cluster.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clusters.required_role_acls import ACL_RESOURCE_OPTIONS
 from clusters.settings import ConnectionSettings
+from clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
 from clusters.wire import admin_reads
 from clusters.wire.admin_writes import create_acls
 from clusters.wire.connection import open_connection
 from clusters.withheld_rights_records import WithheldRights, write_withheld_rights
 from replicator.sync import sync_kind
+from replicator.sync.access_removal import remove_revoked_acls
+from replicator.sync.revoked_access import (
+    ClusterAcls,
+    JudgedAcls,
+    can_bring_acl,
+    describe_pruning,
+    find_acl_origins,
+    is_due,
+    judge_synced_acls,
+)
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import find_surplus_acls, render_acl, render_acl_resource, translate_acls
+from topology.acl_translation import find_surplus_acls, is_write_denial, render_acl, render_acl_resource, translate_acls
 from topology.drift import DriftClass, FieldDrift
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
+from topology.rounded_amounts import render_utc_minute
 from topology.shell_command import render_shell_command
 from topology.sync_settings import SyncMode
 
@@ -33,7 +47,8 @@ _HELD_BACK: Final = (
     "a right to write: held back until applications move there; `topology migrate` and `topology failover` give it, "
     "and so does `include_write: always` with `topology apply`"
 )
-_ClusterAcls = tuple[InventoryAcl, ...] | None
+_WORKER: Final = "sync.acls.prune: auto"  # the actor of a removal that nobody was asked about
+_NOTHING_JUDGED: Final = JudgedAcls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +69,35 @@ class AclKind:
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         """ACLs that differ: missing at the target, withheld, not translatable, or without a source any more."""
         here, there = _acls(sides.source), _acls(sides.target)
-        return find_acl_differences(flow, sides.flows, here, there, sides.target)
+        judged = _judge(flow, sides, read_synced_access(sides.target, flow.id), here, there, _now_ms())
+        return find_acl_differences(flow, sides.flows, here, there, sides.target, judged)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
-        """Create the missing ACLs, denials first. If a denial is refused, no right is given."""
-        self._hold_back(flow, sides)
-        if not differences:
-            return []
-        wanted = {_missing(flow, acl): acl for acl in translate_acls(flow, _acls(sides.source) or ()).bindings}
-        asked = [(each, wanted[each]) for each in differences if each in wanted]
-        denials = [acl for _, acl in asked if acl.permission == "DENY"]
-        with open_connection(sides.target) as target:
-            refused = create_acls(target, denials)
-            if refused:  # whoever is to be denied something is given nothing meanwhile
-                why = f"not given, because a denial was refused: {next(iter(refused.values()))}"
-                refused |= {acl: why for _, acl in asked if acl.permission != "DENY"}
-            else:
-                refused = create_acls(target, [acl for _, acl in asked if acl.permission != "DENY"])
-        return [DifferenceOutcome(difference, refused.get(acl)) for difference, acl in asked]
+        """Create the missing ACLs, denials first, and remove the revoked ones whose time has come. If a denial is
+        refused, no right is given. What is given is written down before; what has been revoked, at every call."""
+        here, there = _acls(sides.source), _acls(sides.target)
+        self._hold_back(flow, sides, here)
+        access = read_synced_access(sides.target, flow.id)
+        judged = _judge(flow, sides, access, here, there, _now_ms())
+        asked_for = {_place_of(each): each for each in differences}
+        wanted = translate_acls(flow, here or ()).bindings
+        asked = [(asked_for[place], acl) for acl in wanted if (place := _place_of(_missing(flow, acl))) in asked_for]
+        origins = find_acl_origins(flow, here or ()) if asked else {}
+        present = frozenset(there or ())  # somebody may have given it since it was compared: that is not ours
+        given = [SyncedAcl(acl, origins.get(acl, ()), _now_ms()) for _, acl in asked if acl not in present]
+        known = {each.acl for each in given}
+        entries = [*(each for each in judged.entries if each.acl not in known), *given]
+        write_synced_acls(sides.target, flow.id, access.acls, entries)
+        refused = _give(sides.target, [acl for _, acl in asked])
+        if refused:
+            write_synced_acls(sides.target, flow.id, entries, [each for each in entries if each.acl not in refused])
+        outcomes = [DifferenceOutcome(difference, refused.get(acl)) for difference, acl in asked]
+        return [*outcomes, *_prune(flow, sides, access, judged, asked_for)]
 
-    def _hold_back(self, flow: PlanFlow, sides: SyncClusters) -> None:
+    def _hold_back(self, flow: PlanFlow, sides: SyncClusters, here: ClusterAcls) -> None:
         """What waits for a failover is written down at the target: then the source cannot be asked any more."""
         if flow.sync.acls.include_write != "on_failover":
             return
-        here = _acls(sides.source)
         withheld = () if here is None else translate_acls(flow, here).withheld
         place = (",".join(sides.target.bootstrap), flow.id)
         if self._told.get(place) != withheld:
@@ -86,9 +106,15 @@ class AclKind:
 
 
 def find_acl_differences(
-    flow: PlanFlow, flows: Iterable[PlanFlow], here: _ClusterAcls, there: _ClusterAcls, target: ConnectionSettings
+    flow: PlanFlow,
+    flows: Iterable[PlanFlow],
+    here: ClusterAcls,
+    there: ClusterAcls,
+    target: ConnectionSettings,
+    judged: JudgedAcls = _NOTHING_JUDGED,
 ) -> list[FieldDrift]:
-    """here, there: all rights of a side, None without an authorizer. flows: all into the target. Pure."""
+    """here, there: all rights of a side, None without an authorizer. flows: all into the target. judged: what is known
+    of rights that the sync gave. Pure."""
     if here is None or there is None:
         return _without_authorizer(flow, here, there)
     translated = translate_acls(flow, here)
@@ -110,18 +136,101 @@ def find_acl_differences(
     found += [_elsewhere(flow, what, acls) for what, acls in sorted(elsewhere.items())]
     others = [each for each in flows if each.id != flow.id and each.sync.acls.mode != "never"]
     own = f"User:{target.username}" if target.username else None
+    found += _describe_revoked(flow, judged, target)
+    synced = {each.acl for each in judged.entries}
+    if any(each.protect for each in flows):  # its denials are not the source's
+        there = tuple(acl for acl in there if not is_write_denial(acl))
     for acl in find_surplus_acls(flow, here, there):
-        if acl.principal != own and not any(_may_bring(each, acl) for each in others):
-            found.append(_row(flow, acl, acl.permission, None, "unknown", _removing(flow, acl, target)))
+        if acl not in synced and acl.principal != own and not any(can_bring_acl(each, acl) for each in others):
+            why = (
+                f"{flow.source} has no such right, and nothing shows that the sync gave it: it may have been given at "
+                f"{flow.target} on purpose. Nothing takes it away by itself: {_removing(acl, target)}"
+            )
+            found.append(_row(flow, acl, acl.permission, None, "unknown", why))
     return found
 
 
-def _may_bring(flow: PlanFlow, acl: InventoryAcl) -> bool:
-    """Whether another flow may have brought the right from another source."""
-    return acl.resource == "GROUP" or acl.pattern == "PREFIXED" or flow.source_topic(acl.name) is not None
+def _describe_revoked(flow: PlanFlow, judged: JudgedAcls, target: ConnectionSettings) -> list[FieldDrift]:
+    """Rights that the sync gave and the source has revoked, with since when and what becomes of them."""
+    pruning, now_ms = flow.sync.acls.prune, _now_ms()
+    found = []
+    if judged.blind:
+        name = f"revoked at {flow.source}"
+        found.append(FieldDrift(flow.target, _KIND, name, "rights", None, None, "unknown", False, judged.blind))
+    for each in judged.revoked:
+        assert each.revoked_ms is not None
+        obstacle = judged.kept.get(each.acl) or judged.bulk
+        next_ = describe_pruning(flow, pruning, "acls", each.revoked_ms, now_ms, obstacle, _removing(each.acl, target))
+        why = (
+            f"revoked at {flow.source}, seen first at {render_utc_minute(each.revoked_ms)}; the sync gave it at "
+            f"{render_utc_minute(each.given_ms)}; {next_}"
+        )
+        due = not obstacle and is_due(pruning, each.revoked_ms, now_ms)
+        row = _row(flow, each.acl, each.acl.permission, None, "unsafe", why)
+        found.append(replace(row, applied=due))
+    return found
 
 
-def _acls(settings: ConnectionSettings) -> _ClusterAcls:
+def judge_acls_now(flow: PlanFlow, sides: SyncClusters, now_ms: int) -> JudgedAcls:
+    """What is known now of rights that the sync gave. flow: as it is served. Reads only. Raises ClusterError."""
+    access = read_synced_access(sides.target, flow.id)
+    return _judge(flow, sides, access, _acls(sides.source), _acls(sides.target), now_ms)
+
+
+def _judge(
+    flow: PlanFlow, sides: SyncClusters, access: SyncedAccess, here: ClusterAcls, there: ClusterAcls, now_ms: int
+) -> JudgedAcls:
+    return judge_synced_acls(flow, sides.flows, access.record, access.acls, here, there, sides.target.username, now_ms)
+
+
+def _give(target: ConnectionSettings, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:
+    """Denials first. Right → why it was refused."""
+    if not acls:
+        return {}
+    rights = [acl for acl in acls if acl.permission != "DENY"]
+    with open_connection(target) as connection:
+        refused = create_acls(connection, [acl for acl in acls if acl.permission == "DENY"])
+        if not refused:
+            return create_acls(connection, rights)
+    # whoever is to be denied something is given nothing meanwhile
+    why = f"not given, because a denial was refused: {next(iter(refused.values()))}"
+    return refused | dict.fromkeys(rights, why)
+
+
+def _prune(
+    flow: PlanFlow,
+    sides: SyncClusters,
+    access: SyncedAccess,
+    judged: JudgedAcls,
+    asked_for: Mapping[tuple[str, str, str | None], FieldDrift],
+) -> list[DifferenceOutcome]:
+    """Remove what was revoked, its time has come, and a comparison has just shown."""
+    due = {row: each for each, row in _find_due(flow, judged) if row in asked_for}
+    if not due or access.record is None:
+        return []
+    refused = remove_revoked_acls(sides.target, access.record, list(due.values()), _WORKER)
+    return [DifferenceOutcome(asked_for[row], refused.get(each.acl)) for row, each in due.items()]
+
+
+def _find_due(flow: PlanFlow, judged: JudgedAcls) -> list[tuple[SyncedAcl, tuple[str, str, str | None]]]:
+    """With the place of the difference that stands for each."""
+    now_ms = _now_ms()
+    return [
+        (each, _place_of(_row(flow, each.acl, each.acl.permission, None, "unsafe", "")))
+        for each in judged.revoked
+        if not judged.bulk and each.acl not in judged.kept and is_due(flow.sync.acls.prune, each.revoked_ms, now_ms)
+    ]
+
+
+def _place_of(difference: FieldDrift) -> tuple[str, str, str | None]:
+    return difference.name, difference.field, difference.wanted
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _acls(settings: ConnectionSettings) -> ClusterAcls:
     with open_connection(settings) as inquiry:
         return admin_reads.read_acls(inquiry)
 
@@ -147,7 +256,7 @@ def _elsewhere(flow: PlanFlow, what: str, acls: list[InventoryAcl]) -> FieldDrif
     return FieldDrift(flow.target, _KIND, name, "rights", None, str(len(acls)), "unsupported", False, why)
 
 
-def _without_authorizer(flow: PlanFlow, here: _ClusterAcls, there: _ClusterAcls) -> list[FieldDrift]:
+def _without_authorizer(flow: PlanFlow, here: ClusterAcls, there: ClusterAcls) -> list[FieldDrift]:
     without = [alias for alias, acls in ((flow.source, here), (flow.target, there)) if acls is None]
     if here is None:
         why = f"{flow.source} has no authorizer, so it has no rights to carry over"
@@ -158,15 +267,11 @@ def _without_authorizer(flow: PlanFlow, here: _ClusterAcls, there: _ClusterAcls)
     return [FieldDrift(flow.target, _KIND, name, "authorizer.class.name", None, None, "unsupported", False, why)]
 
 
-def _removing(flow: PlanFlow, acl: InventoryAcl, target: ConnectionSettings) -> str:
+def _removing(acl: InventoryAcl, target: ConnectionSettings) -> str:
     allow = "allow" if acl.permission == "ALLOW" else "deny"
-    parts = [
+    return render_shell_command(
         *("kafka-acls", "--bootstrap-server", ",".join(target.bootstrap), "--command-config", "admin.properties"),
         *("--remove", "--force", f"--{allow}-principal", acl.principal, f"--{allow}-host", acl.host),
         *("--operation", acl.operation, ACL_RESOURCE_OPTIONS[acl.resource], acl.name),
         *("--resource-pattern-type", acl.pattern.lower()),
-    ]
-    return (
-        f"{flow.source} has no such right: it was taken away there, or given at {flow.target} only. Nothing takes it "
-        f"away by itself: {render_shell_command(*parts)}"
     )

@@ -7,6 +7,7 @@ from typing import Final
 from replicator.sync.acls import AclKind
 from replicator.sync.configs import TopicConfigKind
 from replicator.sync.groups import GroupKind
+from replicator.sync.protection import ProtectionKind
 from replicator.sync.quotas import QuotaKind
 from replicator.sync.schemas import SchemaKind
 from replicator.sync.sync_kind import SyncKind
@@ -15,6 +16,7 @@ from replicator.sync.users import ScramUserKind
 SYNC_KINDS: Final[tuple[SyncKind, ...]] = (
     TopicConfigKind(),
     ScramUserKind(),
+    ProtectionKind(),  # before rights: who is kept out is, before anybody gets one
     AclKind(),
     QuotaKind(),
     SchemaKind(),

@@ -26,6 +26,9 @@ from clusters.flow_records import (
     END_PREFIX,
     GROUP_PREFIX,
     JOURNALED_PREFIX,
+    PROTECTION_PREFIX,
+    SYNCED_ACLS_PREFIX,
+    SYNCED_USER_PREFIX,
     WITHHELD_RIGHTS_PREFIX,
     FlowRecord,
 )
@@ -41,6 +44,10 @@ log = logging.getLogger("watershed.worker")
 
 _CATCH_UP_S = 15.0  # for a leader to be chosen, and then again for the log to be read
 _ASK_AGAIN_S = 0.2
+_READ_ELSEWHERE = (
+    *(GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX),
+    *(SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, PROTECTION_PREFIX),
+)
 _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
@@ -147,8 +154,8 @@ class DesiredState:
     def _take(self, key: str, payload: bytes | None, offset: int) -> None:
         """Anybody's records stand here, of other topologies and other versions. What cannot be read is told, and
         changes nothing: the record that stood under its key before still counts."""
-        if key.startswith((GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX)):
-            # read where groups are (`replicator.sync.group_control_records`), where topics are placed, and by people
+        if key.startswith(_READ_ELSEWHERE):
+            # where groups are synced, topics placed, rights and users kept, and by people
             return
         known, read = next((known, read) for prefix, known, read in self._kinds if key.startswith(prefix))
         self.unreadable.pop(key, None)

@@ -18,7 +18,9 @@ from clusters.partition_end_records import PartitionEnd
 from clusters.partition_orders import PartitionMove, PartitionPause
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
+from clusters.protection_records import ProtectionRecord
 from clusters.sync_reports import SyncReport
+from clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
 from clusters.topic_partition import TopicPartition
 from clusters.withheld_rights_records import WithheldRights
 from clusters.worker_heartbeats import WorkerHeartbeat
@@ -137,6 +139,9 @@ RECORDS: dict[str, Any] = {
         ),
     ),
     "FlowRecord:now, little": _LITTLE_RECORD,
+    "FlowRecord:now, protected": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, protect=True), unprotected=frozenset({"orders"})
+    ),
     "FlowRecord:without pauses, little": _LITTLE_RECORD,
     "FlowRecord:without pauses, compressed": replace(
         _LITTLE_RECORD, flow=replace(_LITTLE, compression=EgressCompression("zstd", 3))
@@ -157,6 +162,28 @@ RECORDS: dict[str, Any] = {
     "WithheldRights:without host": WithheldRights(
         "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW
     ),
+    "SyncedAcls:now": SyncedAcls(
+        "a-to-b", "TOPIC", "orders.b",
+        (
+            SyncedAcl(
+                InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders.b", "LITERAL"),
+                (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW, NOW,
+            ),
+        ),
+    ),
+    "SyncedAcls:same name": SyncedAcls(
+        "a-to-b", "TOPIC", "orders",
+        (
+            SyncedAcl(
+                InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),
+                (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW,
+            ),
+        ),
+    ),
+    "ProtectionRecord:now": ProtectionRecord(
+        "a-to-b", InventoryAcl("User:x", "WRITE", "DENY", "TOPIC", "orders", "LITERAL")
+    ),
+    "SyncedUser:now": SyncedUser("a-to-b", "x", "SCRAM-SHA-512", NOW, NOW, NOW),
     "FleetRecord:now": FleetRecord(
         "shop", "b", "stopped", "sha256:1", 3, 2, "spark", "external", 4,
         {

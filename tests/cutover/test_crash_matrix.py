@@ -52,7 +52,7 @@ class Story:
 
     def world(self) -> World:
         world = World()
-        world.withheld, world.given = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT]
+        world.withheld, world.given, world.protected = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT], set(world.topics)
         self.spoil(world)
         return world
 
@@ -75,6 +75,7 @@ def moved(world: World, result: RunResult) -> None:
     assert world.reverse_state == "running"
     assert world.flow_state == "stopped"
     assert world.given == [OTHER_RIGHT, A_RIGHT]
+    assert not world.protected
     assert world.unwritten == 0
 
 
@@ -86,6 +87,7 @@ def back(world: World, result: RunResult) -> None:
     assert_back(world, result)
     assert world.reverse_state == "paused"
     assert world.flow_state == "running"
+    assert world.protected == set(world.topics)
     assert world.given == [OTHER_RIGHT], "rights are taken away again, and those that stood there stay"
 
 
@@ -119,14 +121,14 @@ def test_without_a_crash_every_step_is_in_the_story(story: Story) -> None:
     begun = {record["step"] for record in log.records}
     policy = everything(story.strategy)
     assert {*STRATEGY_STEPS[story.strategy]} - {"window"} == {
-        step.name for step in list_strategy_steps(policy, rights=True)
+        step.name for step in list_strategy_steps(policy, rights=True, protected=True)
     }
     if story.over is moved:
-        assert {step.name for step in list_strategy_steps(policy, rights=True)} <= begun
+        assert {step.name for step in list_strategy_steps(policy, rights=True, protected=True)} <= begun
     else:
         assert result.state == "rolled_back"
         held = "hold_reverse" if story.strategy == "producers_first" else "stop_consumers"
-        assert {name_undo_step(name) for name in ("write_rights", "fence_producers", held)} <= begun
+        assert {name_undo_step(name) for name in ("lift_protection", "write_rights", "fence_producers", held)} <= begun
 
 
 def test_a_crash_at_every_journal_entry(story: Story) -> None:
@@ -204,7 +206,7 @@ class Several(Story):
             {"billing": ("orders",), "audit": ("clicks",)},
         )
         world = World({"orders": 2, "clicks": 1}, writes, reads)
-        world.withheld, world.given = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT]
+        world.withheld, world.given, world.protected = (A_RIGHT, OTHER_RIGHT), [OTHER_RIGHT], set(world.topics)
         self.spoil(world)
         return world
 

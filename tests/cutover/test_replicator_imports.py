@@ -41,6 +41,10 @@ LIVE = {
     "partition_states": ({"REMEDIES"}, "a halted partition is shown with its remedy"),
     "sync.group_control_records": ({"FlowsFollower"}, "whether the group sync has let go of a group"),
     "sync.group_decisions": ({"PositionMark", "WRITABLE_GROUP_STATES"}, "the sync's own rule for groups at rest"),
+    "sync.protection": (
+        {"inspect_protection", "keep_protection", "remove_protection"},
+        "topics are opened for applications at the switch, and protected again when the move is taken back",
+    ),
     "sync.quotas": ({"is_quota_selected"}, "whether another flow would carry a fence's quota"),
 }
 OPERATIONS = {
@@ -86,6 +90,13 @@ OPERATIONS = {
         "accept-gap, reseed, copy-foreign, adopt",
     ),
     "recovery.start_offsets": ({"StartOrTrouble", "find_starts"}, "backfill: where it would begin"),
+    "sync.access_removal": (
+        {"describe_revoked_acl", "describe_revoked_user", "remove_revoked_acls", "remove_revoked_users"},
+        "prune: removing what was revoked",
+    ),
+    "sync.protection": ({"remove_protection"}, "stop: a stopped flow protects nothing"),
+    "sync.acls": ({"judge_acls_now"}, "prune: which rights were revoked"),
+    "sync.users": ({"judge_users_now"}, "prune: which users were deleted"),
     "sync.group_control_records": (
         {"GroupResetDecision", "journal_group_reset", "record_group_sync"},
         "reset-group and sync",

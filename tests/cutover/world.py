@@ -27,6 +27,7 @@ from cutover.actions import (
     ForgetGroup,
     GiveRights,
     JsonObject,
+    LiftProtection,
     LowerFence,
     RaiseFence,
     ReadApplication,
@@ -42,6 +43,7 @@ from cutover.actions import (
     ReadRights,
     ReadTopics,
     RequestProof,
+    RestoreProtection,
     RetireTopics,
     ServeTopics,
     StartApplication,
@@ -165,6 +167,7 @@ class World:
         self.fenced: JsonObject | None = None  # the snapshot with which the fence was raised
         self.withheld: tuple[JsonObject, ...] = ()  # rights without which nobody writes to the target
         self.given: list[JsonObject] = []
+        self.protected: set[str] = set()  # source topics whose copies refuse applications
         self.unable = ""  # what keeps us from giving them
         self.unwritten = 0  # by producers without their rights
         self.group_configs: dict[ClusterSide, dict[str, str]] = {"source": {}, "target": {}}
@@ -193,7 +196,9 @@ class World:
     def tick(self) -> None:
         for name, topics in self.writes.items():
             producer = self.apps[name]
-            if producer.side == "target" and any(right not in self.given for right in self.withheld):
+            if producer.side == "target" and (
+                self.protected & set(topics) or any(right not in self.given for right in self.withheld)
+            ):
                 self.unwritten += producer.running
                 continue
             for place in self.places(producer.side, topics) if producer.running else ():
@@ -332,6 +337,13 @@ class World:
             case TakeRights(_, rights):
                 self.given = [right for right in self.given if right not in rights]
                 return ObservedRights(at, True, rights)
+            case LiftProtection(topics):
+                lifted = tuple(a_denial(topic) for topic in sorted(self.protected & set(topics)))
+                self.protected -= set(topics)
+                return ObservedRights(at, True, lifted)
+            case RestoreProtection(topics):
+                self.protected |= set(topics)
+                return ObservedRights(at, True, (), tuple(map(a_denial, sorted(self.protected))))
             case CheckHooks():
                 return HookProblems(at, ())
             case CallHook(name, point, key):
@@ -481,11 +493,15 @@ def a_plan(policy_free_note: str = "", topics: tuple[str, ...] = (), waves: tupl
     return seal_plan(Plan(topology="shop", clusters=clusters, flows=(flow, back), migration=migration, proofs=proofs))
 
 
+def a_denial(topic: str) -> JsonObject:
+    return {**A_RIGHT, "permission": "DENY", "name": f"dc.{topic}"}
+
+
 def holding_back(plan: Plan) -> Plan:
-    """Its flow there holds rights to write back until applications move."""
+    """Its flow there holds rights to write back until applications move, and protects its topics."""
     there, *others = plan.flows
     sync = replace(there.sync, acls=AclSync("continuous", include_write="on_failover"))
-    return seal_plan(replace(plan, flows=(replace(there, sync=sync), *others)))
+    return seal_plan(replace(plan, flows=(replace(there, sync=sync, protect=True), *others)))
 
 
 def a_migration(world: World, log: FakeLog, holder: str = "first", **changes: Any) -> RunDriver:

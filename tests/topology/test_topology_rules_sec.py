@@ -250,6 +250,76 @@ def test_a_trust_store_that_is_the_key_store(ca: str, certificate: str, count: i
     assert len(found(text, "SEC612")) == count
 
 
+# --- SEC613
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "says"),
+    [
+        ("acls: {mode: continuous, prune: auto}", "", ""),
+        ("users: {mode: once, prune: approve}", "", ""),
+        ("users: {prune: approve}", "", "`sync.users.mode` is `never`"),
+        (
+            "acls: {mode: once, prune: auto}",
+            "acls: {mode: continuous}",
+            "b-to-a gives a right that is revoked at a back",
+        ),
+        ("acls: {mode: once, prune: auto}", "acls: {mode: once}", ""),
+    ],
+)
+def test_pruning_that_removes_nothing(there: str, back: str, says: str) -> None:
+    text = (
+        f"flows:\n  - {{source: a, target: b, topics: {{include: [x]}}, sync: {{{there}}}}}\n"
+        f"  - {{source: b, target: a, topics: {{include: [other]}}, sync: {{{back}}}}}\n"
+    )
+    problems = found(text, "SEC613")
+    assert [says in each.message for each in problems] == ([True] if says else [])
+
+
+# --- SEC614, SEC615
+
+GUARDED = (
+    "bootstrap: [k1.b.example.internal:9093], security: {protocol: SASL_SSL, mechanism: PLAIN, credentials: {env: B}}"
+)
+PLAIN = "bootstrap: [k1.a.example.internal:9093]"
+
+
+@pytest.mark.parametrize(
+    ("more", "back", "says"),
+    [
+        ("", "", []),
+        ("merge: {allowed: true}", "", ["`merge.allowed` says that others write to them"]),
+        ("sync: {acls: {mode: once, include_write: always}}", "", ["gives applications the right to write there"]),
+        ("", "{source: b, target: a, topics: {include: [orders]}}", ["b-to-a runs and carries back"]),
+        ("", "{source: b, target: a, topics: {include: [orders]}, state: paused}", []),
+        ("", "{source: b, target: a, topics: {include: [other]}}", []),
+        ("state: paused", "{source: b, target: a, topics: {include: [orders]}}", ["it is the way back of b-to-a"]),
+    ],
+)
+def test_what_contradicts_protection(more: str, back: str, says: list[str]) -> None:
+    flow = ", ".join(filter(None, ("source: a, target: b, topics: {include: [orders]}, protect: true", more)))
+    text = clusters(a=PLAIN, b=GUARDED) + f"flows:\n  - {{{flow}}}\n" + (f"  - {back}\n" if back else "")
+    messages = [each.message for each in found(text, "SEC614")]
+    assert len(messages) == len(says)
+    assert all(one in message for one, message in zip(says, messages, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("target", "scan", "says"),
+    [
+        (PLAIN.replace("a", "b"), "", "everybody is anonymous at b"),
+        (GUARDED, "", ""),
+        (GUARDED, "b: {configs: {allow.everyone.if.no.acl.found: 'true'}}", "allow.everyone.if.no.acl.found=true"),
+        (GUARDED, "b: {configs: {authorizer.class.name: ''}}", "b has no authorizer"),
+    ],
+)
+def test_a_target_that_cannot_protect(target: str, scan: str, says: str) -> None:
+    flow = "flows:\n  - {source: a, target: b, topics: {include: [orders]}, protect: true}\n"
+    text = clusters(a=PLAIN, b=target) + flow + (f"--- # topology scan\n{scan}\n" if scan else "")
+    problems = found(text, "SEC615")
+    assert [says in each.message for each in problems] == ([True] if says else [])
+
+
 # --- SEC604 to SEC606
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from topology.egress_compression import (
     CODEC_LEVELS,
@@ -84,7 +85,9 @@ def _groups_apart(value: CheckedValue) -> None:
         raise ValueError(f"two groups are renamed to `{twice[0]}`; the one that is further would make the other skip")
 
 
-def _sync(what: str, named: str = "", told: str = "", **more: ShapeKey) -> RecordShape:
+def _sync(
+    what: str, named: str = "", told: str = "", more: Mapping[str, ShapeKey] | None = None, **own: ShapeKey
+) -> RecordShape:
     """named: what the names in include and exclude are of. told: what `mode` means where nothing is carried over."""
     about = told or f"Whether {what} are carried over, and whether they are kept equal."
     return RecordShape(
@@ -92,9 +95,28 @@ def _sync(what: str, named: str = "", told: str = "", **more: ShapeKey) -> Recor
             "mode": ShapeKey(SYNC_MODE_SHAPE, about, "`never`"),
             "include": ShapeKey(EXCLUDE_LIST_SHAPE, f"Only {named or f'these {what}'}.", "all"),
             "exclude": ShapeKey(EXCLUDE_LIST_SHAPE, f"Not {named or f'these {what}'}; wins over include."),
-            **more,
+            **own,
+            **(more or {}),
         }
     )
+
+
+def _pruning(what: str) -> dict[str, ShapeKey]:
+    """The keys that say what becomes of `what` that the sync brought and the source has taken away."""
+    return {
+        "prune": ShapeKey(
+            build_enum_shape("never", "approve", "auto"),
+            f"What becomes of {what} at the target. `never`: they are only shown. `approve`: a person decides "
+            "(`topology flow prune`). `auto`: they are removed after `prune_after`. Only what the sync brought is ever "
+            "removed.",
+            "`never`",
+        ),
+        "prune_after": ShapeKey(
+            DURATION_SHAPE,
+            "With `auto`: for so long the source must have shown them as gone, at every comparison.",
+            "`24h`",
+        ),
+    }
 
 
 def _lag(value: CheckedValue) -> None:
@@ -279,6 +301,7 @@ _SYNC = RecordShape(
                     "`topology migrate` or `topology failover` gives them, or the file says `always`.",
                     "`never`",
                 ),
+                more=_pruning("rights that are revoked at the source"),
             ),
             "Access rights to topics and groups.",
         ),
@@ -303,6 +326,7 @@ _SYNC = RecordShape(
             _sync(
                 "SCRAM users",
                 told="Whether `topology plan` (`once`), and the status as well (`continuous`), tell them.",
+                more=_pruning("users that are deleted at the source"),
             ),
             "SCRAM users: those that lack are told, since brokers never hand out credentials.",
         ),
@@ -431,6 +455,11 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
         NamedShape("provenance", _PROVENANCE), "How loops are stopped, and whether records travel on."
     ),
     "merge": ShapeKey(NamedShape("merge", _MERGE), "Several writers into one target topic, where that is meant."),
+    "protect": ShapeKey(
+        BOOLEAN_SHAPE,
+        "Whether the target's topics refuse all writes but Watershed's, by ACLs, until applications move there.",
+        "`false`",
+    ),
     "offsets": ShapeKey(
         build_enum_shape("mapped", "aligned"),
         "`aligned`: every record has the same offset on both sides; `mapped`: offsets are translated exactly.",

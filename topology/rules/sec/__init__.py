@@ -16,6 +16,9 @@ from topology.rules.sec import (
     sec610_write_needed_at_source,
     sec611_missing_acl_for_worker,
     sec612_trust_store_is_key_store,
+    sec613_prune_without_effect,
+    sec614_protect_contradiction,
+    sec615_protect_without_acls,
 )
 
 SEC_RULES: tuple[Rule, ...] = (
@@ -31,4 +34,7 @@ SEC_RULES: tuple[Rule, ...] = (
     sec610_write_needed_at_source.RULE,
     sec611_missing_acl_for_worker.RULE,
     sec612_trust_store_is_key_store.RULE,
+    sec613_prune_without_effect.RULE,
+    sec614_protect_contradiction.RULE,
+    sec615_protect_without_acls.RULE,
 )

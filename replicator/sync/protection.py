@@ -1,0 +1,236 @@
+"""`protect: true`: topics of a flow's target refuse everybody's writes but Watershed's until applications move there.
+
+Kafka has no ACL for "everybody but one": a denial for `User:*` denies us, too, and wins over every right. So rights to
+write are held back (`sync.acls`), and whoever has one at the target already is denied WRITE by name on each topic, as
+fences do it. Which denials are ours is written down first. A topic is open again when its flow is stopped, or when a
+run lifts its protection (`FlowRecord.unprotected`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from clusters.admin import Admin
+from clusters.broker_propagation import wait_for_every_broker
+from clusters.flow_records import FlowRecord, read_flows
+from clusters.protection_records import read_protections, write_protection
+from clusters.settings import ConnectionSettings
+from clusters.sync_reports import SyncReport
+from clusters.wire.admin_reads import read_acls
+from clusters.wire.admin_writes import create_acls, delete_acls
+from clusters.wire.connection import Connection, open_connection
+from replicator.sync import sync_kind
+from replicator.sync.revoked_access import ClusterAcls, TargetOwners
+from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from topology.acl_translation import is_acl_about, render_acl
+from topology.drift import FieldDrift
+from topology.inventory import InventoryAcl
+from topology.plan import PlanFlow
+from topology.sync_settings import SyncMode
+
+_KIND: Final = "protection"
+_NAME: Final = "topics"
+_OPEN: Final = "allow.everyone.if.no.acl.found"
+_EVERYBODY: Final = "User:*"
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """How a flow's target stands. topics: of the target, to be protected now. denials: what that takes. present: all
+    rights of the target. ours: written down as made by us. problems: why it cannot be done, or not wholly."""
+
+    topics: tuple[str, ...] = ()
+    denials: frozenset[InventoryAcl] = frozenset()
+    present: frozenset[InventoryAcl] = frozenset()
+    ours: frozenset[InventoryAcl] = frozenset()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> frozenset[InventoryAcl]:
+        """Denials that are still to be made."""
+        return self.denials - self.present
+
+    @property
+    def surplus(self) -> frozenset[InventoryAcl]:
+        """Denials of ours on topics that are not protected any more."""
+        return frozenset(each for each in self.ours if each.name not in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectionKind:
+    """See `replicator.sync.sync_kind.SyncKind`."""
+
+    name: str = _KIND
+
+    def mode(self, flow: PlanFlow) -> SyncMode:
+        """As long as the file says `protect: true`."""
+        return "continuous" if flow.protect else "never"
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        """METADATA_INTERVAL_MS, for every flow."""
+        return sync_kind.METADATA_INTERVAL_MS
+
+    def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
+        """Denials that are missing or are over, and why topics cannot be protected."""
+        return find_protection_differences(flow, inspect_protection(sides.target, flow))
+
+    def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
+        """Make and take away what differs now."""
+        refused = keep_protection(sides.target, flow)
+        why = {(f"topic {acl.name}", acl.principal): reason for acl, reason in refused.items()}
+        return [DifferenceOutcome(each, why.get((each.name, each.field))) for each in differences]
+
+    def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        """One round of a worker, with what is protected and by what."""
+        refused = keep_protection(sides.target, flow)
+        return [build_protection_report(flow, inspect_protection(sides.target, flow), refused)]
+
+
+def find_protection(
+    record: FlowRecord | None,
+    flow: PlanFlow,
+    topics: Iterable[str],
+    acls: ClusterAcls,
+    ours: Collection[InventoryAcl],
+    username: str | None,
+    *,
+    is_open: bool,
+) -> Protection:
+    """record: of the flow at its target; None before it is applied. topics: all of the target. acls: all rights there,
+    None without an authorizer. username: our own. is_open: `allow.everyone.if.no.acl.found`. Pure."""
+    names = ((topic, flow.source_topic(topic)) for topic in topics)
+    chosen = tuple(sorted(name for name, at in names if at is not None and _is_protected(record, flow, at)))
+    if acls is None:
+        why = f"{flow.target} has no authorizer, so everybody may write there: set `authorizer.class.name`"
+        return Protection(chosen, ours=frozenset(ours), problems=(why,))
+    known = frozenset(acls)
+    if is_open:
+        why = (
+            f"{flow.target} has {_OPEN}=true, so whoever has no right may write to a topic without any. Set it to false"
+        )
+        return Protection(chosen, frozenset(), known, frozenset(ours), (why,))
+    owners = TargetOwners(username, acls).list_principals()
+    rights = [acl for acl in acls if _is_write_right(acl) and acl.principal not in owners]
+    writers = {(acl.principal, topic): acl for topic in chosen for acl in rights if is_acl_about(acl, (topic,), ())}
+    for_all = sorted({render_acl(acl) for (who, _), acl in writers.items() if who == _EVERYBODY})
+    problems = tuple(
+        f"{right} lets everybody write at {flow.target}, and a denial for everybody denies Watershed, too. Replace it "
+        "by rights of single principals"
+        for right in for_all
+    )
+    denials = {build_write_denial(who, topic) for who, topic in writers if who != _EVERYBODY}
+    return Protection(chosen, frozenset(denials), known, frozenset(ours), problems)
+
+
+def find_protection_differences(flow: PlanFlow, found: Protection) -> list[FieldDrift]:
+    """As `topology plan` shows them. Pure."""
+    rows = [
+        FieldDrift(flow.target, _KIND, f"of flow {flow.id}", "protect", None, "true", "unsupported", False, why)
+        for why in found.problems
+    ]
+    rows += [_row(flow, acl, "DENY", "") for acl in _sorted(found.missing)]
+    return rows + [_row(flow, acl, None, "not protected any more") for acl in _sorted(found.surplus & found.present)]
+
+
+def build_protection_report(
+    flow: PlanFlow, found: Protection, refused: dict[InventoryAcl, str] | None = None
+) -> SyncReport:
+    """What the status shows: how many topics are protected by which denials, and why others are not."""
+    denied = sorted({each.principal for each in found.denials})
+    told = f"protected: {', '.join(found.topics[:_NAMED]) or 'no topic'}"
+    told += f" and {len(found.topics) - _NAMED} more" if len(found.topics) > _NAMED else ""
+    told += f"; denied WRITE by name: {', '.join(denied) or 'nobody has the right'}"
+    if refused:
+        first = next(iter(refused.items()))
+        return SyncReport(flow.id, _KIND, _NAME, "refused", f"unprotected: {render_acl(first[0])}: {first[1]}")
+    if found.problems:
+        return SyncReport(flow.id, _KIND, _NAME, "different", f"unprotected: {'; '.join(found.problems)}")
+    if found.missing:
+        return SyncReport(flow.id, _KIND, _NAME, "waiting", f"unprotected: {len(found.missing)} denials are missing")
+    return SyncReport(flow.id, _KIND, _NAME, "equal", told)
+
+
+def build_write_denial(principal: str, topic: str) -> InventoryAcl:
+    """The denial that keeps one principal from writing to one topic."""
+    return InventoryAcl(principal, "WRITE", "DENY", "TOPIC", topic, "LITERAL")
+
+
+def inspect_protection(target: ConnectionSettings, flow: PlanFlow) -> Protection:
+    """As it is now; reads only. Raises ClusterError."""
+    record = read_flows(target).get(flow.id)
+    ours = read_protections(target).get(flow.id, frozenset())
+    with Admin(target) as admin:
+        topics, is_open = admin.topics(), (admin.broker_config(_OPEN) or "false").lower() == "true"
+    with open_connection(target) as connection:
+        acls = read_acls(connection)
+    return find_protection(record, flow, topics, acls, ours, target.username, is_open=is_open)
+
+
+def keep_protection(target: ConnectionSettings, flow: PlanFlow) -> dict[InventoryAcl, str]:
+    """Deny and let go of what `inspect_protection` finds, and wait until every broker shows it. Returns denial → why it
+    was refused.
+
+    A run may lift a topic's protection meanwhile. So what stands is compared with the flow's record again afterwards,
+    until both agree: a denial that came too late is taken away by its own maker, or by the next round.
+    """
+    refused: dict[InventoryAcl, str] = {}
+    for _ in range(3):  # a second change within a round is rare, a third is the next round's
+        found = inspect_protection(target, flow)
+        wanted = found.missing - refused.keys()
+        if not wanted and not found.surplus:
+            break
+        refused |= _change(target, flow.id, found, wanted)
+    return refused
+
+
+def remove_protection(
+    target: ConnectionSettings, flow: str, is_lifted: Callable[[InventoryAcl], bool] = lambda _denial: True
+) -> tuple[list[InventoryAcl], dict[InventoryAcl, str]]:
+    """Take away the denials that are written down for the flow; and wait until no broker shows them. Doing it twice
+    does no harm. Returns those that were written down, and denial → why it was refused. Raises ClusterError."""
+    lifted = _sorted(filter(is_lifted, read_protections(target).get(flow, ())))
+    if not lifted:
+        return [], {}
+    with open_connection(target) as connection:
+        refused = delete_acls(connection, lifted)
+        gone = frozenset(lifted) - refused.keys()
+        wait_for_every_broker(target, connection, lambda broker: gone.isdisjoint(read_acls(broker) or ()))
+    write_protection(target, flow, (), gone)
+    return lifted, refused
+
+
+def _change(
+    target: ConnectionSettings, flow: str, found: Protection, wanted: frozenset[InventoryAcl]
+) -> dict[InventoryAcl, str]:
+    write_protection(target, flow, _sorted(wanted))
+    with open_connection(target) as connection:
+        refused = create_acls(connection, _sorted(wanted)) | delete_acls(connection, _sorted(found.surplus))
+        made, gone = wanted - refused.keys(), found.surplus - refused.keys()
+
+        def is_done(broker: Connection) -> bool:
+            there = frozenset(read_acls(broker) or ())
+            return made <= there and gone.isdisjoint(there)
+
+        wait_for_every_broker(target, connection, is_done)
+    write_protection(target, flow, (), (wanted & refused.keys()) | gone)
+    return refused
+
+
+def _is_protected(record: FlowRecord | None, flow: PlanFlow, topic: str) -> bool:
+    return record.protects(topic) if record is not None else flow.protect
+
+
+def _is_write_right(acl: InventoryAcl) -> bool:
+    return (acl.permission, acl.resource) == ("ALLOW", "TOPIC") and acl.operation in ("WRITE", "ALL")
+
+
+def _row(flow: PlanFlow, acl: InventoryAcl, wanted: str | None, why: str) -> FieldDrift:
+    live = None if wanted else "DENY"
+    return FieldDrift(flow.target, _KIND, f"topic {acl.name}", acl.principal, live, wanted, "safe", True, why)
+
+
+def _sorted(acls: Iterable[InventoryAcl]) -> list[InventoryAcl]:
+    return sorted(acls, key=lambda each: (each.name, each.principal))

@@ -22,6 +22,13 @@ READ_OPERATIONS: Final = {
     "TOPIC": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
     "GROUP": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
 }
+# What `kafka-acls` calls the resources.
+ACL_RESOURCE_OPTIONS: Final = {
+    "TOPIC": "--topic",
+    "GROUP": "--group",
+    "CLUSTER": "--cluster",
+    "TRANSACTIONAL_ID": "--transactional-id",
+}
 _OF_ALL: Final = {
     "TOPIC": READ_OPERATIONS["TOPIC"],
     "GROUP": ("READ", "DESCRIBE"),

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.required_role_acls import ACL_RESOURCE_OPTIONS
 from clusters.settings import ConnectionSettings
 from clusters.wire import admin_reads
 from clusters.wire.admin_writes import create_acls
@@ -20,7 +19,13 @@ from clusters.wire.connection import open_connection
 from clusters.withheld_rights_records import WithheldRights, write_withheld_rights
 from replicator.sync import sync_kind
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import find_surplus_acls, render_acl, render_acl_resource, translate_acls
+from topology.acl_translation import (
+    ACL_RESOURCE_OPTIONS,
+    find_surplus_acls,
+    render_acl,
+    render_acl_resource,
+    translate_acls,
+)
 from topology.drift import DriftClass, FieldDrift
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow

@@ -41,7 +41,6 @@ LIVE = {
     "partition_states": ({"REMEDIES"}, "a halted partition is shown with its remedy"),
     "sync.group_control_records": ({"FlowsFollower"}, "whether the group sync has let go of a group"),
     "sync.group_decisions": ({"PositionMark", "WRITABLE_GROUP_STATES"}, "the sync's own rule for groups at rest"),
-    "sync.quotas": ({"is_quota_selected"}, "whether another flow would carry a fence's quota"),
 }
 OPERATIONS = {
     "adoption.copy_proof": ({"ComparisonOptions", "PartitionProof", "prove_partitions"}, "adopt: what the copy holds"),

@@ -93,7 +93,7 @@ def assets(
     ]
     files, told = render_asset_folder(plan, found, form, kafka or "")
     _write_folder(output, files, overwrite)
-    if not context.obj.get("quiet"):
+    if not (context.obj or {}).get("quiet"):
         for each in told:
             _report(each, output)
     if all(each.is_empty() for each in told):

@@ -149,6 +149,11 @@ def render_acl(acl: InventoryAcl) -> str:
     return f"{acl.principal} {denied}{acl.operation} {render_acl_resource(acl)}{host}"
 
 
+def render_operation(operation: str) -> str:
+    """`DESCRIBE_CONFIGS` as `DescribeConfigs`: the one spelling that kafka-acls, Strimzi and Terraform take."""
+    return "".join(part.capitalize() for part in operation.split("_"))
+
+
 def render_acl_resource(acl: InventoryAcl) -> str:
     """For people: `topic orders`, `topic orders.*` (a prefix), `group *`."""
     star = "*" if acl.pattern == "PREFIXED" else ""

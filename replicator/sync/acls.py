@@ -24,6 +24,7 @@ from topology.acl_translation import (
     find_surplus_acls,
     render_acl,
     render_acl_resource,
+    render_operation,
     translate_acls,
 )
 from topology.drift import DriftClass, FieldDrift
@@ -168,7 +169,7 @@ def _removing(flow: PlanFlow, acl: InventoryAcl, target: ConnectionSettings) -> 
     parts = [
         *("kafka-acls", "--bootstrap-server", ",".join(target.bootstrap), "--command-config", "admin.properties"),
         *("--remove", "--force", f"--{allow}-principal", acl.principal, f"--{allow}-host", acl.host),
-        *("--operation", acl.operation, ACL_RESOURCE_OPTIONS[acl.resource], acl.name),
+        *("--operation", render_operation(acl.operation), ACL_RESOURCE_OPTIONS[acl.resource], acl.name),
         *("--resource-pattern-type", acl.pattern.lower()),
     ]
     return (

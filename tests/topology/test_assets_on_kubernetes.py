@@ -14,29 +14,11 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import NotFoundError, ResourceNotFoundError
 
 from tests.cutover.real_kubernetes import build_client, running_server
-from tests.topology.hostile_names import HOSTILE_NAME
+from tests.topology.assets_for_kubernetes import ASSETS
 from tests.topology.strimzi_schema import SPECS, build_crd
 from topology.assets.strimzi_resources import write_strimzi_resources
-from topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, TargetAssets
-from topology.inventory import InventoryAcl
-from topology.plan import PlanCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
-
-_ASSETS = TargetAssets(
-    PlanCluster("cloud", ("k1:9092",)),
-    topics=tuple(
-        AssetTopic(name, 3, 2, {"cleanup.policy": "compact,delete", "x": HOSTILE_NAME})
-        for name in ("orders.created", "Orders_Paid", "orders_paid", "-orders", "_", "on", "1e3", "x" * 249)
-    ),
-    users=(AssetUser("ann", {"SCRAM-SHA-512": 4096}), AssetUser("1e3", {"SCRAM-SHA-512": 4096})),
-    acls=(
-        InventoryAcl("User:ann", "DESCRIBE_CONFIGS", "DENY", "GROUP", HOSTILE_NAME, "PREFIXED", "10.0.0.1"),
-        InventoryAcl("User:ann", "READ", "ALLOW", "TOPIC", "*", "LITERAL"),
-        InventoryAcl("User:null", "ALTER", "ALLOW", "CLUSTER", "kafka-cluster", "LITERAL"),
-    ),
-    quotas=(AssetQuota((("user", "ann"),), {"controller_mutation_rate": 2.5, "producer_byte_rate": 7.0}),),
-)
 
 
 def _apply(dynamic: DynamicClient, body: dict[str, Any]) -> Any:
@@ -55,7 +37,7 @@ def _apply(dynamic: DynamicClient, body: dict[str, Any]) -> Any:
 
 
 def test_the_api_server_takes_every_resource_as_it_is_written(tmp_path: Path) -> None:
-    files = write_strimzi_resources(_ASSETS, "shop").files
+    files = write_strimzi_resources(ASSETS, "shop").files
     with running_server(tmp_path) as server:
         api = build_client(server.build_kubeconfig({"token": server.admin}))
         client.CoreV1Api(api).create_namespace({"metadata": {"name": "shop"}})

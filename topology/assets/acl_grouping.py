@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from topology.acl_translation import render_operation
 from topology.inventory import InventoryAcl
 
 
@@ -31,8 +32,3 @@ def group_acls(acls: Iterable[InventoryAcl]) -> list[AclGroup]:
         AclGroup(each.principal, each.host, each.permission, each.resource, each.name, each.pattern, tuple(operations))
         for each, operations in found.items()
     ]
-
-
-def render_operation(operation: str) -> str:
-    """`DESCRIBE_CONFIGS` as `DescribeConfigs`: the spelling that kafka-acls, Strimzi and Terraform have in common."""
-    return "".join(part.capitalize() for part in operation.split("_"))

@@ -14,6 +14,7 @@ from topology.assets.target_assets import (
     AssetKind,
     AssetQuota,
     AssetTopic,
+    AssetUser,
     LeftOutAsset,
     TargetAssets,
     render_quota_key,
@@ -30,12 +31,7 @@ def keep_sayable(assets: TargetAssets) -> TargetAssets:
     """The assets without those that Kafka itself would refuse or no command can hold; these are in `left_out`."""
     left: list[LeftOutAsset] = []
     topics = tuple(_keep_topics(assets.topics, left))
-    users = tuple(
-        user
-        for user in assets.users
-        if _is_kept("users", f"user {user.name}", (user.name,), left)
-        and all(_MECHANISM.fullmatch(each) for each in user.mechanisms)
-    )
+    users = tuple(_keep_users(assets.users, left))
     acls = tuple(acl for acl in assets.acls if _is_kept("acls", render_acl(acl), _list_acl_texts(acl), left))
     quotas = tuple(_keep_quotas(assets.quotas, left))
     return replace(assets, topics=topics, users=users, acls=acls, quotas=quotas).leave_out(left)
@@ -54,6 +50,20 @@ def _keep_topics(topics: tuple[AssetTopic, ...], left: list[LeftOutAsset]) -> It
                 what = f"{key} of topic {topic.name}"
                 left.append(LeftOutAsset("topics", what, "this is no key of Kafka's, or its value is no text"))
         yield replace(topic, configs=kept)
+
+
+def _keep_users(users: tuple[AssetUser, ...], left: list[LeftOutAsset]) -> Iterator[AssetUser]:
+    for user in users:
+        if not _is_kept("users", f"user {user.name}", (user.name,), left):
+            continue
+        kept = {}
+        for mechanism, iterations in user.mechanisms.items():
+            if _MECHANISM.fullmatch(mechanism) and iterations > 0:
+                kept[mechanism] = iterations
+            else:
+                left.append(LeftOutAsset("users", f"{mechanism} of user {user.name}", "Kafka has no such credential"))
+        if kept:
+            yield replace(user, mechanisms=kept)
 
 
 def _keep_quotas(quotas: tuple[AssetQuota, ...], left: list[LeftOutAsset]) -> Iterator[AssetQuota]:

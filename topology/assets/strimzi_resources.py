@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from topology.acl_translation import render_acl
-from topology.assets.acl_grouping import group_acls, render_operation
+from topology.acl_translation import render_acl, render_operation
+from topology.assets.acl_grouping import group_acls
 from topology.assets.asset_files import AssetFiles
 from topology.assets.asset_names import build_resource_names, is_kubernetes_name
 from topology.assets.target_assets import (

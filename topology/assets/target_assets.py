@@ -241,7 +241,7 @@ class _Collected:
         if source.users is None:
             self._leave_unseen("users", source)
         for name, mechanisms in sorted((source.users or {}).items()):
-            if not flow.sync.users.names.selects(name):
+            if not mechanisms or not flow.sync.users.names.selects(name):
                 continue
             known = self.users.setdefault(name, {})
             for mechanism, iterations in mechanisms.items():
@@ -279,14 +279,12 @@ class _Collected:
             if first != value:
                 why = f"another source carries {render_limit(first)} to {flow.target}; exclude one of the two"
                 self._leave("quotas", f"{key} of {render_quota_key(entity)} by flow {flow.id}", why)
-        if not self.quotas.get(entity, {"": 0.0}):
-            del self.quotas[entity]
 
     def _leave_unseen(self, kind: AssetKind, source: InventoryCluster) -> None:
         """What the scan says of this kind; a kind that was not read is none without a reason."""
         told = [line for line in source.not_seen if line.startswith(_NOT_SEEN[kind])]
         if not told and kind != "quotas":
-            told = [f"{_NOT_SEEN[kind]}: the inventory does not have them; scan again with this Watershed"]
+            told = [f"{_NOT_SEEN[kind]}: the inventory does not have them; scan again"]
         for line in told:
             self._leave(kind, f"{_NOT_SEEN[kind]} of {source.alias}", line.partition(": ")[2])
 

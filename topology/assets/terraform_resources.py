@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from topology.acl_translation import render_acl
-from topology.assets.acl_grouping import render_operation
+from topology.acl_translation import render_acl, render_operation
 from topology.assets.asset_files import AssetFiles
 from topology.assets.asset_names import build_resource_names
 from topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, LeftOutAsset, TargetAssets

@@ -95,13 +95,27 @@ def test_topics_are_as_the_plan_creates_them(plan: Plan) -> None:
 
 
 def test_a_topic_that_is_there_keeps_what_it_has(tmp_path: Path) -> None:
-    source = _cluster("onprem", _topic("orders", 4, 1, retention_ms="7"))
-    target = _cluster("cloud", _topic("onprem.orders", 6, 3, retention_ms="9", cleanup_policy="compact"))
-    kept = {"retention.ms": "9", "cleanup.policy": "compact"}
+    source = _cluster("onprem", _topic("orders", 4, 1, retention_ms="10", delete_retention_ms="1"))
+    have = {"retention_ms": "9", "cleanup_policy": "compact", "delete_retention_ms": "2"}
+    target = _cluster("cloud", _topic("onprem.orders", 6, 3, **have))
+    kept = {key.replace("_", "."): value for key, value in have.items()}
     [once] = _collect(_compile(tmp_path), source, target).topics
     assert once == AssetTopic("onprem.orders", 6, 3, kept, exists=True)
-    [continuous] = _collect(_compile(tmp_path, "continuous"), source, target).topics
-    assert continuous == replace(once, configs=kept | {"retention.ms": "7", "retention.bytes": "5"})
+    followed = _collect(_compile(tmp_path, "continuous"), source, target)
+    assert followed.topics == (replace(once, configs=kept | {"retention.ms": "10"}),)
+    assert {each.what: each.why for each in followed.left_out} == {
+        "delete.retention.ms of topic onprem.orders": "2 stays, 1 is unsafe: less is kept or taken than today",
+        "retention.bytes of topic onprem.orders": "an unknown value stays, 5 is unknown: what it does to records and "
+        "brokers is for you to judge",
+    }
+
+
+@pytest.mark.parametrize(("mode", "partitions"), [("grow", 4), ("fixed", 2)])
+def test_a_topic_that_is_there_grows_where_the_flow_lets_it(mode: str, partitions: int, tmp_path: Path) -> None:
+    more = "    partitions: {mode: fixed}\n" if mode == "fixed" else ""
+    source, target = _cluster("onprem", _topic("orders", 4)), _cluster("cloud", _topic("onprem.orders", 2))
+    [topic] = _collect(_compile(tmp_path, more=more), source, target).topics
+    assert topic.partitions == partitions
 
 
 def test_rights_users_and_limits_are_translated_and_nothing_goes_silently(plan: Plan) -> None:

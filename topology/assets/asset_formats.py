@@ -93,7 +93,8 @@ def _render_fill(to_fill: tuple[str, ...]) -> Iterator[str]:
         if any("password of user" in each for each in to_fill):
             yield from (
                 "",
-                "Brokers never hand out a password (KIP-554): somebody who knows it, or chooses it, writes it down.",
+                "Brokers never hand out a password (KIP-554): somebody who knows it, or chooses it, writes it down. "
+                "A user that was made at the target after the scan gets this one.",
             )
 
 

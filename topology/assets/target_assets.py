@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from topology.acl_translation import render_acl, translate_acls
+from topology.drift import classify_config_change
 from topology.errors import IncompleteInventory
 from topology.inventory import Inventory, InventoryAcl, InventoryCluster, InventoryTopic
 from topology.plan import Plan, PlanCluster, PlanFlow
@@ -29,7 +30,7 @@ _NOT_SEEN: Final[Mapping[AssetKind, str]] = {"users": "SCRAM users", "acls": "AC
 @dataclass(frozen=True, slots=True)
 class AssetTopic:
     """A topic as it is created. configs: its own, by Kafka's key. exists: the scan saw it at the target; then
-    partitions, replicas and configs are those that it has, but for what the plan raises."""
+    partitions, replicas and configs are those that it has, but for what `topology apply` would change."""
 
     name: str
     partitions: int
@@ -175,11 +176,10 @@ class _Collected:
                     add(flow, source)
         alias = self.cluster.alias
         for topic in self.choice.own_topics.get(alias, ()):
-            self.topics[topic.name] = self._meet_existing(topic, self.target.topics.get(topic.name))
+            self.topics[topic.name] = self._meet_existing(topic, self.target.topics.get(topic.name), None)
         own = self.choice.own_acls.get(alias, ())
-        acls = sorted(
-            (*self.acls, *own), key=lambda acl: acl.permission != "DENY"
-        )  # nobody has more while it is applied
+        # Denials first: nobody has more rights while ACLs are applied than afterwards.
+        acls = sorted((*self.acls, *own), key=lambda acl: acl.permission != "DENY")
         return TargetAssets(
             self.cluster,
             tuple(topic for _, topic in sorted(self.topics.items())),
@@ -207,29 +207,41 @@ class _Collected:
                 continue
             replicas = count_created_replicas(flow, here.replication_factor, len(self.target.brokers))
             planned = AssetTopic(arriving, here.partitions, replicas, plan_target_configs(flow, here, self.target))
-            there = self.target.topics.get(arriving)
-            changed = planned.configs if flow.sync_configs == "continuous" else {}
-            self.topics[arriving] = self._meet_existing(planned, there, changed)
+            self.topics[arriving] = self._meet_existing(planned, self.target.topics.get(arriving), flow)
             self.brought_by[arriving] = flow.id
             for key, why in find_withdrawn_topic_configs(flow, here, self.target).items():
                 self._leave("topics", f"{key} of topic {arriving}", f"{self.target.alias} knows no such config: {why}")
 
-    def _meet_existing(
-        self, planned: AssetTopic, there: InventoryTopic | None, changed: Mapping[str, str] | None = None
-    ) -> AssetTopic:
-        """A topic that is there stays as it is, but for more partitions and configs that are kept equal. A tool that
-        declares less would take away what the topic has."""
+    def _meet_existing(self, planned: AssetTopic, there: InventoryTopic | None, flow: PlanFlow | None) -> AssetTopic:
+        """A topic that is there stays as it is, but for what `topology apply` and the workers would change, too: more
+        partitions (`partitions.mode: grow`), and configs that are kept equal, where that is safe. A tool that declares
+        less would take away what the topic has. flow: None for Watershed's own topics."""
         if there is None:
             return planned
-        own = {key: there.configs[key] for key in sorted(there.overridden) if key in there.configs}
-        partitions = max(planned.partitions, there.partitions)
-        configs = own | dict(changed or {})
+        configs = {key: there.configs[key] for key in sorted(there.overridden) if key in there.configs}
+        if flow is not None and flow.sync_configs == "continuous":
+            configs |= self._keep_safe(planned, there)
+        partitions = max(planned.partitions, there.partitions) if flow is not None and flow.grow else there.partitions
         return AssetTopic(planned.name, partitions, there.replication_factor, configs, exists=True)
+
+    def _keep_safe(self, planned: AssetTopic, there: InventoryTopic) -> dict[str, str]:
+        """The planned configs that a topic with records may get. The others are left out, by name."""
+        kept = {}
+        for key, wanted in planned.configs.items():
+            live = there.config(key)
+            drift, why = ("safe", "") if live == wanted else classify_config_change(key, live or "", wanted)
+            if drift == "safe":
+                kept[key] = wanted
+            else:
+                shown = "an unknown value" if live is None else live
+                self._leave("topics", f"{key} of topic {planned.name}", f"{shown} stays, {wanted} is {drift}: {why}")
+        return kept
 
     def _merge_topic(self, flow: PlanFlow, arriving: str, here: InventoryTopic) -> None:
         """The first flow creates it; a second one only needs as many partitions."""
         known = self.topics[arriving]
-        self.topics[arriving] = replace(known, partitions=max(known.partitions, here.partitions))
+        if flow.grow or not known.exists:
+            self.topics[arriving] = replace(known, partitions=max(known.partitions, here.partitions))
         wanted = plan_target_configs(flow, here, self.target)
         if not known.exists and wanted != dict(known.configs):
             differing = sorted(key for key in {*wanted, *known.configs} if wanted.get(key) != known.configs.get(key))

@@ -81,16 +81,11 @@ def assets(
     plan, seen = compile_plan_at(path), decode_inventory(read_text_file(inventory))
     for alias in aliases:
         plan.cluster(alias)
-    own_acls = {
-        alias: acls for alias, acls in _derive_own_acls(plan, grants).items() if "acls" in (kinds or ASSET_KINDS)
-    }
     own_topics = _list_own_topics(plan, seen) if control_topics else {}
-    choice = AssetChoice(frozenset(kinds or ASSET_KINDS), write_rights, own_topics, own_acls)
-    found = [
-        each
-        for each in collect_target_assets(plan, seen, choice)
-        if each.cluster.alias in (aliases or [each.cluster.alias])
-    ]
+    choice = AssetChoice(
+        frozenset(kinds or ASSET_KINDS), frozenset(aliases), write_rights, own_topics, _derive_own_acls(plan, grants)
+    )
+    found = collect_target_assets(plan, seen, choice)
     files, told = render_asset_folder(plan, found, form, kafka or "")
     _write_folder(output, files, overwrite)
     if not (context.obj or {}).get("quiet"):

@@ -168,6 +168,8 @@ def test_what_a_scan_did_not_see_is_said(plan: Plan) -> None:
 def test_an_inventory_without_the_source_is_refused(plan: Plan) -> None:
     with pytest.raises(IncompleteInventory, match=r"onprem, which the inventory does not have \(it has cloud\)"):
         collect_target_assets(plan, Inventory({"cloud": _cluster("cloud")}), AssetChoice())
+    other = AssetChoice(clusters=frozenset({"onprem"}))
+    assert collect_target_assets(plan, Inventory({"cloud": _cluster("cloud")}), other) == ()
 
 
 @pytest.mark.parametrize(

@@ -91,10 +91,11 @@ class TargetAssets:
 
 @dataclass(frozen=True, slots=True)
 class AssetChoice:
-    """What is wanted. write_rights: also the rights to write, whatever `include_write` says. own_topics, own_acls: by
-    cluster, what Watershed itself needs there."""
+    """What is wanted. clusters: only these; empty: all. write_rights: also the rights to write, whatever
+    `include_write` says. own_topics, own_acls: by cluster, what Watershed itself needs there, whatever the kinds."""
 
     kinds: frozenset[AssetKind] = frozenset(ASSET_KINDS)
+    clusters: frozenset[str] = frozenset()
     write_rights: bool = False
     own_topics: Mapping[str, tuple[AssetTopic, ...]] = field(default_factory=dict)
     own_acls: Mapping[str, tuple[InventoryAcl, ...]] = field(default_factory=dict)
@@ -104,10 +105,12 @@ def collect_target_assets(plan: Plan, inventory: Inventory, choice: AssetChoice)
     """One for each cluster that gets something or has something left out, in the order of their aliases.
 
     Flows that are paused bring nothing, as in `topology.drift`. A target that was not scanned counts as empty.
-    Raises IncompleteInventory where a running flow's source was not scanned.
+    Raises IncompleteInventory where the source of a running flow to a chosen cluster was not scanned.
     """
     found = []
     for cluster in plan.clusters:
+        if choice.clusters and cluster.alias not in choice.clusters:
+            continue
         flows = [flow for flow in plan.flows if flow.target == cluster.alias and flow.state == "running"]
         sources = {flow.id: _find_source(inventory, flow) for flow in flows}
         target = inventory.cluster(cluster.alias) or InventoryCluster(cluster.alias, "", 0)

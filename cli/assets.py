@@ -149,12 +149,13 @@ def _write_folder(output: Path, files: dict[str, str], overwrite: bool) -> None:
 
 def _report(assets: TargetAssets, output: Path) -> None:
     from topology.assets.asset_formats import count_assets
+    from topology.rounded_amounts import render_counted_noun
     from topology.text_escaping import escape_controls
 
     folder = output / assets.cluster.alias
     click.echo(f"{folder}: {count_assets(assets)}; start with {folder / 'README.md'}", err=True)
     if assets.withheld:
-        click.echo(f"  {assets.withheld:,} rights to write are not in it (--write-rights)", err=True)
+        click.echo(f"  left out: {render_counted_noun(assets.withheld, 'right')} to write (--write-rights)", err=True)
     for each in assets.left_out[:_LISTED]:
         click.echo(f"  left out: {escape_controls(each.what)}: {escape_controls(each.why)}", err=True)
     if len(assets.left_out) > _LISTED:

@@ -61,6 +61,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Other tools": (
         ("import", "cli.import_:import_", "Turn a foreign configuration into a topology file."),
         ("export", "cli.export:export", "Write a topology as another tool's configuration."),
+        ("assets", "cli.assets:assets", "Write target topics, users, ACLs and quotas for Strimzi, Terraform, scripts."),
     ),
     "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
 }

@@ -10,8 +10,9 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -58,17 +59,32 @@ _TOPICS: dict[str, tuple[int, dict[str, str]]] = {
 WriteCallback = Callable[[ClusterError | None, int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class ControlTopic:
+    """One of Watershed's own topics, as it is created. configs: its own, by Kafka's key."""
+
+    name: str
+    partitions: int
+    replicas: int
+    configs: Mapping[str, str]
+
+
+def list_control_topics(brokers: int) -> list[ControlTopic]:
+    """The topics that a flow's target has, as they are created there: min(3, brokers) replicas."""
+    replicas = min(3, brokers)
+    durable = {"min.insync.replicas": "2"} if replicas == 3 else {}
+    return [ControlTopic(name, count, replicas, configs | durable) for name, (count, configs) in _TOPICS.items()]
+
+
 def ensure_control_topics(admin: ClusterProtocol) -> None:
     """Create what is missing; safe when several processes do it at once. min(3, brokers) replicas.
 
     Raises `TopicExists` when a topic of that name has another partition count or cleanup policy.
     """
     existing = {name: topic for name in _TOPICS if (topic := admin.topic(name)) is not None}
-    replicas = min(3, admin.brokers()) if len(existing) < len(_TOPICS) else 1
-    durable = {"min.insync.replicas": "2"} if replicas == 3 else {}
-    for name, (partitions, configs) in _TOPICS.items():
-        if name not in existing or existing[name].partitions != partitions:
-            admin.create_topic(name, partitions, replicas, configs | durable)
+    for each in list_control_topics(admin.brokers() if len(existing) < len(_TOPICS) else 1):
+        if each.name not in existing or existing[each.name].partitions != each.partitions:
+            admin.create_topic(each.name, each.partitions, each.replicas, each.configs)
     for name, configs in admin.topic_configs(_TOPICS).items():
         wanted = _TOPICS[name][1]["cleanup.policy"]
         found = configs.get("cleanup.policy", "delete")

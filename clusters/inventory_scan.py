@@ -108,7 +108,7 @@ class _Scan:
         newest = self._newest(ends)
         configured = self._configured(list(described))
         configs = self._broker_configs()
-        groups, acls, quotas = self._groups(ends), self._acls(), self._quotas()
+        groups, acls, quotas, users = self._groups(ends), self._acls(), self._quotas(), self._users()
         last = self._again(first, leaders, sample_s)
         topics = {}
         for name, topic in described.items():
@@ -147,6 +147,7 @@ class _Scan:
                 for flow_id, order in (orders or {}).items()
             },
             capabilities=capabilities,
+            users=users,
             not_seen=tuple(self.not_seen),
         )
 
@@ -309,6 +310,11 @@ class _Scan:
         for inquiry in self.inquiries.values():
             return self._told("client quotas", admin_reads.read_quota_texts, inquiry) or {}
         return {}
+
+    def _users(self) -> dict[str, dict[str, int]] | None:
+        for inquiry in self.inquiries.values():
+            return self._told("SCRAM users", admin_reads.read_scram_users, inquiry)
+        return None
 
     def _release(self) -> str | None:
         """The oldest broker's release; a cluster that has not finalized it yet is said in `not_seen`."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from topology.acl_translation import ACL_RESOURCE_OPTIONS, render_operation
 from topology.copy_bounds import CopyBound
 from topology.migration_waves import PlanMigration
 from topology.plan import Plan, PlanFlow
@@ -34,12 +35,6 @@ FILL_ID_PREFIX = (
     "watershed-fill|"  # what transactional ids begin with by which logs are filled (replicator.copy.aligned.log_end)
 )
 _IMPLIED_BY = {"DESCRIBE": ("READ", "WRITE", "DELETE", "ALTER"), "DESCRIBE_CONFIGS": ("ALTER_CONFIGS",)}
-ACL_RESOURCE_OPTIONS = {
-    "TOPIC": "--topic",
-    "GROUP": "--group",
-    "CLUSTER": "--cluster",
-    "TRANSACTIONAL_ID": "--transactional-id",
-}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +58,8 @@ class RequiredRight:
         """The `kafka-acls` call that gives it."""
         return render_shell_command(
             *("kafka-acls", "--bootstrap-server", bootstrap, "--command-config", "admin.properties", "--add"),
-            *("--allow-principal", principal, "--operation", self.operation, ACL_RESOURCE_OPTIONS[self.resource]),
+            *("--allow-principal", principal, "--operation", render_operation(self.operation)),
+            ACL_RESOURCE_OPTIONS[self.resource],
             *([] if self.resource == "CLUSTER" else [self.name]),
             *(["--resource-pattern-type", "prefixed"] if self.pattern == "PREFIXED" else []),
         )

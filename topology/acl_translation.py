@@ -22,6 +22,13 @@ READ_OPERATIONS: Final = {
     "TOPIC": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
     "GROUP": ("READ", "DESCRIBE", "DESCRIBE_CONFIGS"),
 }
+# What `kafka-acls` calls the resources.
+ACL_RESOURCE_OPTIONS: Final = {
+    "TOPIC": "--topic",
+    "GROUP": "--group",
+    "CLUSTER": "--cluster",
+    "TRANSACTIONAL_ID": "--transactional-id",
+}
 _OF_ALL: Final = {
     "TOPIC": READ_OPERATIONS["TOPIC"],
     "GROUP": ("READ", "DESCRIBE"),
@@ -150,6 +157,11 @@ def render_acl(acl: InventoryAcl) -> str:
     denied = "DENY " if acl.permission == "DENY" else ""
     host = "" if acl.host == _ANY else f" from {acl.host}"
     return f"{acl.principal} {denied}{acl.operation} {render_acl_resource(acl)}{host}"
+
+
+def render_operation(operation: str) -> str:
+    """`DESCRIBE_CONFIGS` as `DescribeConfigs`: the one spelling that kafka-acls, Strimzi and Terraform take."""
+    return "".join(part.capitalize() for part in operation.split("_"))
 
 
 def render_acl_resource(acl: InventoryAcl) -> str:

@@ -7,6 +7,7 @@
     ├── InvalidTopology            exit_code 1: the file was read and has errors (`findings`, all of them)
     ├── UnreadablePlan             a plan document of another schema, damaged, or not a plan
     ├── UnreadableInventory        an inventory of another schema, damaged, or not an inventory
+    ├── IncompleteInventory        an inventory that lacks a cluster which is needed
     ├── NotInPlan                  a cluster or flow that the plan does not have (also a KeyError)
     └── BadSelector                a glob or regex outside the language (also a ValueError)
 
@@ -52,6 +53,10 @@ class UnreadablePlan(TopologyError):
 
 class UnreadableInventory(TopologyError):
     """An inventory document that cannot be used; the message names the path of what is wrong in it."""
+
+
+class IncompleteInventory(TopologyError):
+    """An inventory that lacks a cluster; the message says which one, and how to scan it."""
 
 
 class NotInPlan(TopologyError, KeyError):

@@ -100,7 +100,9 @@ class InventoryFlow:
 class InventoryCluster:
     """One cluster at `taken_ms`. kafka is the release that the brokers' features or API versions show ("4.3"), None
     when unknown. acls is None when the cluster has no authorizer or does not show them; quotas maps an entity such as
-    `user=app` to its limits. configs are broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
+    `user=app` to its limits. users maps each SCRAM user to its mechanisms and their iterations
+    (brokers never tell more, KIP-554); None: not read, and in inventories of earlier versions. configs are
+    broker-wide values (`auto.create.topics.enable`…), from the lowest broker id.
     flows are the orders in its topic `watershed.flows`, by flow id; empty where Watershed writes nothing. started_waves
     maps `topology/wave` to `topology.migration_waves.compute_wave_hash` of the wave as it was started, from
     `watershed.journal`; None:
@@ -120,6 +122,7 @@ class InventoryCluster:
     flows: Mapping[str, InventoryFlow] = field(default_factory=lambda: MappingProxyType({}))
     started_waves: Mapping[str, str] | None = None
     capabilities: ClusterCapabilities | None = None
+    users: Mapping[str, Mapping[str, int]] | None = None
     not_seen: tuple[str, ...] = ()
 
     @property

@@ -31,7 +31,7 @@ INVENTORY_KEY_FIELDS = {
 }
 # what inventories of earlier versions do not have; None then
 INVENTORY_LATER_FIELDS = {
-    "InventoryCluster": frozenset({"capabilities"}),
+    "InventoryCluster": frozenset({"capabilities", "users"}),
     "InventoryTopic": frozenset({"replica_racks"}),
 }
 _WORDS: dict[Any, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}

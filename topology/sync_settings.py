@@ -5,7 +5,7 @@ Topic configs are older than this and stand in the flow itself (`PlanFlow.sync_c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
@@ -16,6 +16,7 @@ SyncMode = Literal["never", "once", "continuous"]
 PruneMode = Literal["never", "approve", "auto"]
 DEFAULT_PRUNE_AFTER_MS: Final = 86_400_000  # a day, in which a person sees a revocation that nobody meant
 GROUP_SYNC_INTERVAL_MS = 10_000
+_DEFAULT_ENTITY: Final = "default"  # how a file names the default of users or client ids
 # Groups of tools: never of an application. apache/kafka DefaultGroupFilter.java excludes the first three.
 TOOL_GROUP_GLOBS = ("console-consumer-*", "connect-*", "__*", "_confluent*", "watershed.*")
 
@@ -115,6 +116,13 @@ class QuotaSync:
     mode: SyncMode = "never"
     names: NameFilter = NameFilter()
     fences: tuple[tuple[str | None, str | None], ...] = ()
+
+    def selects(self, entity: Iterable[tuple[str, str | None]]) -> bool:
+        """Whether the file takes a quota's entity, pairs of type and name (None: the default): one of its names is
+        included, and none excluded."""
+        called = [_DEFAULT_ENTITY if name is None else name for _, name in entity]
+        included = not self.names.include or any(each.matches(name) for each in self.names.include for name in called)
+        return included and not any(each.matches(name) for each in self.names.exclude for name in called)
 
     def is_fence(self, entity: Mapping[str, str | None]) -> bool:
         """Whether the producer byte rate of this entity (`user`, `client-id` → name) is a fence."""

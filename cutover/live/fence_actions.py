@@ -16,7 +16,6 @@ from clusters.wire import admin_reads
 from clusters.wire.connection import open_connection
 from cutover.actions import Action, ClusterSide, FindWriters, LowerFence, RaiseFence, ReadFence
 from cutover.observations import Observation, ObservedFence, ObservedWriter, ObservedWriters
-from replicator.sync.quotas import is_quota_selected
 from topology.application_controls import PlanApplication
 from topology.plan import Plan, PlanFlow
 
@@ -70,7 +69,7 @@ class LiveFences:
         if action.kind == "quota":  # of users and clients, whatever topics the flow selects
             parts = [(("user", user), ("client-id", client)) for user, client in self._clients(action.names)]
             entities = [tuple(part for part in each if part[1] is not None) for each in parts]
-            return flow.sync.quotas.mode != "never" and any(is_quota_selected(flow, entity) for entity in entities)
+            return flow.sync.quotas.mode != "never" and any(map(flow.sync.quotas.selects, entities))
         acls = flow.sync.acls
         return acls.mode != "never" and any(flow.selects(each) and acls.names.selects(each) for each in action.topics)
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.required_role_acls import ACL_RESOURCE_OPTIONS
 from clusters.settings import ConnectionSettings
 from clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
 from clusters.wire import admin_reads
@@ -33,7 +32,15 @@ from replicator.sync.revoked_access import (
     judge_synced_acls,
 )
 from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import find_surplus_acls, is_write_denial, render_acl, render_acl_resource, translate_acls
+from topology.acl_translation import (
+    ACL_RESOURCE_OPTIONS,
+    find_surplus_acls,
+    is_write_denial,
+    render_acl,
+    render_acl_resource,
+    render_operation,
+    translate_acls,
+)
 from topology.drift import DriftClass, FieldDrift
 from topology.inventory import InventoryAcl
 from topology.plan import PlanFlow
@@ -272,6 +279,6 @@ def _removing(acl: InventoryAcl, target: ConnectionSettings) -> str:
     return render_shell_command(
         *("kafka-acls", "--bootstrap-server", ",".join(target.bootstrap), "--command-config", "admin.properties"),
         *("--remove", "--force", f"--{allow}-principal", acl.principal, f"--{allow}-host", acl.host),
-        *("--operation", acl.operation, ACL_RESOURCE_OPTIONS[acl.resource], acl.name),
+        *("--operation", render_operation(acl.operation), ACL_RESOURCE_OPTIONS[acl.resource], acl.name),
         *("--resource-pattern-type", acl.pattern.lower()),
     )

@@ -24,7 +24,6 @@ from topology.shell_command import render_shell_command
 from topology.sync_settings import SyncMode
 
 _KIND: Final = "quota"
-_DEFAULT: Final = "default"
 _RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.producer_fence)
 _CARRIED: Final = frozenset({"user", "client-id"})
 _TYPES: Final = {"user": "users", "client-id": "clients", "ip": "ips"}  # as kafka-configs says them
@@ -78,9 +77,9 @@ def find_quota_differences(
     found = []
     for entity in sorted({*here, *there}, key=render_quota_entity):
         before, wanted = there.get(entity, {}), here.get(entity, {})
-        if not is_quota_selected(flow, entity) or _ours(entity, target):
+        if not flow.sync.quotas.selects(entity) or _ours(entity, target):
             continue
-        others = [each.id for each in beside if is_quota_selected(each, entity)]
+        others = [each.id for each in beside if each.sync.quotas.selects(entity)]
         for key in sorted({*before, *wanted}):
             live, value = before.get(key), wanted.get(key)
             if live == value or (key == _RATE and flow.sync.quotas.is_fence(dict(entity))):
@@ -115,14 +114,6 @@ def find_quota_differences(
                 )
             )
     return found
-
-
-def is_quota_selected(flow: PlanFlow, entity: QuotaEntity) -> bool:
-    """Whether the file takes it: one of its names is included, and none excluded."""
-    names = flow.sync.quotas.names
-    called = [_DEFAULT if name is None else name for _, name in entity]
-    included = not names.include or any(each.matches(name) for each in names.include for name in called)
-    return included and not any(each.matches(name) for each in names.exclude for name in called)
 
 
 def render_quota_entity(entity: QuotaEntity) -> str:

@@ -45,7 +45,6 @@ LIVE = {
         {"inspect_protection", "keep_protection", "remove_protection"},
         "topics are opened for applications at the switch, and protected again when the move is taken back",
     ),
-    "sync.quotas": ({"is_quota_selected"}, "whether another flow would carry a fence's quota"),
 }
 OPERATIONS = {
     "adoption.copy_proof": ({"ComparisonOptions", "PartitionProof", "prove_partitions"}, "adopt: what the copy holds"),

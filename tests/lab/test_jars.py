@@ -144,6 +144,7 @@ def test_each_release_is_fetched_once_and_held_to_its_own_checksums(
 
 
 RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "lab/releases/pom.xml", "tests/schemas/pom.xml"]
+RECORDED += ["tests/schemas/strimzi.pom.xml"]
 
 
 def test_what_is_cached_is_what_the_checkout_names() -> None:

@@ -262,7 +262,7 @@ def test_rights_are_given_and_those_that_lack_at_the_source_told_with_their_comm
     assert (gone.live, gone.wanted, gone.applied) == ("ALLOW", None, False)
     assert (
         "kafka-acls --bootstrap-server b:9092 --command-config admin.properties --remove --force --allow-principal "
-        "'User:an n' --allow-host '*' --operation READ --topic orders --resource-pattern-type literal"
+        "'User:an n' --allow-host '*' --operation Read --topic orders --resource-pattern-type literal"
     ) in gone.why
 
 

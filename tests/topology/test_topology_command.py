@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.required_role_acls import derive_required_rights
+from clusters.required_role_acls import RequiredRight, derive_required_rights
 from cutover.groups.group_configs import _remedy
 from lab.pasted_script import run_pasted_script
 from replicator.partition_states import REMEDIES, Halt
 from topology import compile_path
+from topology.acl_translation import render_operation
 from topology.interop.export_formats import export_topology
 from topology.loader import load_topology
 from topology.plan import Plan
@@ -109,12 +110,18 @@ def test_acls_of_hostile_groups_give_rights_and_nothing_else(tmp_path: Path) -> 
         for right in derive_required_rights(hostile_plan(tmp_path, group), "migrate"):
             if right.resource == "GROUP":
                 lines.append(right.command(principal, "a.example.internal:9092"))
-                meant.append([right.operation, right.name, principal])
+                meant.append([render_operation(right.operation), right.name, principal])
     assert {name for _, name, _ in meant} == set(groups)
     called = run_script("\n".join(lines), tmp_path)
     options = ("--operation", "--group", "--allow-principal")
     assert [[each[each.index(option) + 1] for option in options] for each in called] == meant
     assert {each[0] for each in called} == {"kafka-acls"}
+
+
+def test_operations_are_spelled_as_kafka_acls_takes_them() -> None:
+    """It refuses DESCRIBE_CONFIGS (Kafka 4.3)."""
+    right = RequiredRight("cloud", "TOPIC", "orders", "LITERAL", "DESCRIBE_CONFIGS", "")
+    assert "--operation DescribeConfigs --topic orders" in right.command("User:w", "k:1")
 
 
 @pytest.mark.parametrize("letter", ["\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\u2067", "\u061c"])

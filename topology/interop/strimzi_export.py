@@ -3,8 +3,6 @@ to the cluster that it runs on."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,7 +14,8 @@ from topology.interop.mm2_export_flows import (
     choose_mirror_aliases,
     note_unexported_sections,
 )
-from topology.interop.topology_writer import build_cluster_alias, quote_yaml_text
+from topology.interop.topology_writer import build_cluster_alias
+from topology.interop.yaml_document import render_yaml_document
 from topology.model import Topology
 from topology.plan import PlanCluster
 from topology.secret_ref import SecretRef
@@ -48,7 +47,8 @@ def write(topology: Topology) -> ExportedTopology:
     head = f"# Exported from the topology {topology.name}. What MirrorMaker cannot do is not in here.\n"
     if not resources:
         head += "# no flow could be carried over\n"
-    return ExportedTopology("strimzi", head + "".join(f"---\n{_yaml(each)}" for each in resources), notes.not_carried)
+    documents = "".join(f"---\n{render_yaml_document(each)}" for each in resources)
+    return ExportedTopology("strimzi", head + documents, notes.not_carried)
 
 
 def _resource(
@@ -131,23 +131,3 @@ def _sasl(mechanism: str | None, credentials: SecretRef | None, secret: Any) -> 
         held, key = secret("credentials", credentials, "password")
         out["passwordSecret"] = {"secretName": held, "password": key}
     return out
-
-
-def _yaml(value: Any) -> str:
-    return "\n".join(_lines(value, "")) + "\n"
-
-
-def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
-    """Block style; texts in double quotes, as JSON has them."""
-    for key, each in value.items():
-        if isinstance(each, dict) and each:
-            yield f"{indent}{key}:"
-            yield from _lines(each, indent + "  ")
-        elif isinstance(each, list) and each:
-            yield f"{indent}{key}:"
-            for item in each:
-                first, *rest = _lines(item, indent + "    ")
-                yield f"{indent}  - {first.lstrip()}"
-                yield from rest
-        else:
-            yield f"{indent}{key}: {quote_yaml_text(each) if isinstance(each, str) else json.dumps(each)}"

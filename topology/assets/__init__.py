@@ -1,0 +1,1 @@
+"""What a target cluster gets from a plan and an inventory, as files of other tools."""

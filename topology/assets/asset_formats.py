@@ -1,0 +1,117 @@
+"""Which formats there are, and the folder that comes out of one: a folder for each cluster, with a README."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal, get_args
+
+from topology.assets.asset_files import AssetFiles
+from topology.assets.kafka_scripts import write_kafka_scripts
+from topology.assets.sayable_assets import keep_sayable
+from topology.assets.strimzi_resources import write_strimzi_resources
+from topology.assets.target_assets import AssetKind, LeftOutAsset, TargetAssets
+from topology.assets.terraform_resources import write_terraform_resources
+from topology.plan import Plan
+from topology.rounded_amounts import render_counted_noun
+from topology.text_escaping import escape_controls
+
+AssetFormat = Literal["strimzi", "terraform", "scripts"]
+ASSET_FORMATS: Final[tuple[AssetFormat, ...]] = get_args(AssetFormat)
+_NOUNS: Final[Mapping[AssetKind, str]] = {
+    "topics": "topic",
+    "users": "SCRAM user",
+    "acls": "right",
+    "quotas": "limited entity",
+}
+_WRITERS: Final[Mapping[AssetFormat, str]] = {
+    "strimzi": "resources of Strimzi 0.49 or newer",
+    "terraform": "Terraform, for the provider Mongey/kafka",
+    "scripts": "shell scripts for Kafka's own tools",
+}
+
+
+def render_asset_folder(
+    plan: Plan, found: Iterable[TargetAssets], form: AssetFormat, kafka: str = ""
+) -> tuple[dict[str, str], tuple[TargetAssets, ...]]:
+    """Path in the folder (`cloud/1-topics.sh`) → text, and the assets with everything that is left out.
+
+    kafka: for `strimzi`, the name of the Kafka resource; empty: it is called like the cluster's alias. The same plan
+    and inventory give the same bytes.
+    """
+    files: dict[str, str] = {}
+    written = []
+    for assets in map(keep_sayable, found):
+        made = _get_writer(form, kafka or assets.cluster.alias)(assets)
+        told = assets.leave_out(made.left_out)
+        alias = assets.cluster.alias
+        files |= {f"{alias}/{name}": text for name, text in made.files.items()}
+        files[f"{alias}/README.md"] = _render_readme(plan, told, made, form)
+        written.append(told)
+    return files, tuple(written)
+
+
+def count_assets(assets: TargetAssets) -> str:
+    """`3 topics, 1 SCRAM user, 12 rights, 2 limited entities`."""
+    counts = {"topics": assets.topics, "users": assets.users, "acls": assets.acls, "quotas": assets.quotas}
+    return ", ".join(_count(kind, len(counts[kind])) for kind in _NOUNS)
+
+
+def _count(kind: AssetKind, number: int) -> str:
+    if kind == "quotas":
+        return f"{number:,} limited {'entity' if number == 1 else 'entities'}"
+    return render_counted_noun(number, _NOUNS[kind])
+
+
+def _get_writer(form: AssetFormat, kafka: str) -> Callable[[TargetAssets], AssetFiles]:
+    if form == "strimzi":
+        return lambda assets: write_strimzi_resources(assets, kafka)
+    return write_terraform_resources if form == "terraform" else write_kafka_scripts
+
+
+def _render_readme(plan: Plan, assets: TargetAssets, made: AssetFiles, form: AssetFormat) -> str:
+    lines = [
+        f"# What cluster `{assets.cluster.alias}` gets",
+        "",
+        f"Made by `topology assets --as {form}` ({_WRITERS[form]}) from the topology "
+        f"`{escape_controls(plan.topology)}`, plan `{plan.hash}`.",
+        f"It says: {count_assets(assets)}. Make it anew instead of changing it: `--overwrite`.",
+        "",
+        "## In this order",
+        "",
+        *(f"{number}. {step}" for number, step in enumerate(made.steps, 1)),
+        *_render_fill(made.to_fill),
+        *_render_withheld(assets),
+        *_render_left_out(assets.left_out),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _render_fill(to_fill: tuple[str, ...]) -> Iterator[str]:
+    if to_fill:
+        yield from ("", "## To fill in", "")
+        yield from (f"- {escape_controls(each)}" for each in to_fill)
+        if any("password of user" in each for each in to_fill):
+            yield from (
+                "",
+                "Brokers never hand out a password (KIP-554): somebody who knows it, or chooses it, writes it down. "
+                "A user that was made at the target after the scan gets this one.",
+            )
+
+
+def _render_withheld(assets: TargetAssets) -> Iterator[str]:
+    if assets.withheld:
+        yield from ("", "## Rights to write", "")
+        rights = "1 right" if assets.withheld == 1 else f"{assets.withheld:,} rights"
+        yield (
+            f"{rights} to write of the source {'is' if assets.withheld == 1 else 'are'} not in here, because "
+            "`sync.acls.include_write` does not say `always`. Make the files anew with `--write-rights` when "
+            "applications move."
+        )
+
+
+def _render_left_out(left_out: tuple[LeftOutAsset, ...]) -> Iterator[str]:
+    """In a code block, whose end no name can hold: control characters are escaped."""
+    if left_out:
+        yield from ("", "## Left out", "", "````text")
+        yield from (f"{escape_controls(each.what)}: {escape_controls(each.why)}" for each in left_out)
+        yield "````"

@@ -31,6 +31,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Before a migration": (
         ("scan", "cli.scan:scan", "Take a read-only inventory of live clusters, and a report."),
         ("probe", "cli.probe:probe", "Try on a topic of its own what a cluster can do; nothing is left behind."),
+        ("usage", "cli.usage:usage", "How much clusters were used: sizes of target and fleet, lag, money."),
         ("report", "cli.report:report", "The planning report of an inventory: sizes, obstacles, times, costs."),
     ),
     "Replication": (

@@ -113,7 +113,8 @@ class _CloudWatchQuery:
 
         found = call_aws(self.collector.alias, "CloudWatch", read)
         known = {_CLUSTER, _BROKER, _TOPIC}
-        return [_Series(name, each.get(_TOPIC, ""), each.get(_BROKER, "")) for each in found if each.keys() <= known]
+        series = (_Series(name, each.get(_TOPIC, ""), each.get(_BROKER, "")) for each in found if each.keys() <= known)
+        return list(dict.fromkeys(series))
 
     def read(self, series: Sequence[_Series], period: UsagePeriod) -> Iterator[tuple[_Series, float, float]]:
         """Series, a moment, its mean. What CloudWatch leaves out of an answer is noted."""

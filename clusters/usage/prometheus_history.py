@@ -1,8 +1,8 @@
 """A cluster's history from Prometheus, or from what speaks its HTTP API (`query_range`).
 
 Brokers' counters are summed by topic with PromQL's `rate`, which sees a counter that begins again. It does not see a
-broker that nobody scrapes: the sum is smaller then, and looks like less traffic. So the brokers that report are counted
-in each interval, and intervals with fewer than the most are left out.
+broker that nobody scrapes: the sum is smaller then, and looks like less traffic. So the brokers that report, and their
+samples, are counted in each interval, and intervals with fewer than others are left out.
 """
 
 from __future__ import annotations
@@ -52,6 +52,13 @@ def read_prometheus_history(
         collector.on_disks = round(on_disks[max(on_disks)])
 
 
+def find_thin(samples: Mapping[int, float]) -> frozenset[int]:
+    """Intervals in which a broker was scraped less often than in others: `rate` then counts only a part of them. samples:
+    of the broker that has the fewest, by interval. One less is chance, and so is a quarter."""
+    most = max(samples.values(), default=0.0)
+    return frozenset(index for index, count in samples.items() if count < most - max(1.0, most // 4))
+
+
 class _RangeQuery:
     """Queries over the whole period, in windows that fit into an answer."""
 
@@ -76,8 +83,14 @@ class _RangeQuery:
             return
         most = int(max(reporting.values()))
         collector.brokers = most
-        collector.partial = frozenset(index for index, count in reporting.items() if count < most)
-        collector.resets = round(sum(self.read_totals(f"sum(resets({series}[{step}s]))", collector.period).values()))
+        samples = self.read_totals(f"min(count_over_time({series}[{step}s]))", collector.period)
+        fewer = frozenset(index for index, count in reporting.items() if count < most)
+        collector.partial = fewer | find_thin(samples)
+        period = (
+            collector.period
+        )  # all of it at once: a counter begins again between two samples, perhaps of two windows
+        whole = f"sum(resets({series}[{period.end_s - period.start_s}s]))"
+        collector.resets = round(sum(value for _, _, value in self._ask(whole, period.end_s, period.end_s, step)))
 
     def read_totals(self, query: str, period: UsagePeriod) -> dict[int, float]:
         """The value of a query without labels, by the number of the interval."""

@@ -65,7 +65,7 @@ class CostLine:
 class ClusterHistory:
     """What one source knows of a cluster. source: in words. series: by metric and topic. on_disks: bytes on all
     brokers' disks, copies among them. notes: what is missing or doubtful, in sentences. resets: counters that began
-    again. partial: intervals that were left out because fewer brokers reported than in others. failure: why there is no
+    again. partial: intervals that were left out because not all brokers reported all the time. failure: why there is no
     history at all; "" where there is. costs: what was paid in the period; None where the source has no account."""
 
     alias: str

@@ -103,8 +103,8 @@ def _tell_coverage(each: ClusterUsage) -> Iterator[PageBlock]:
         )
     if history.partial:
         yield Sentence(
-            f"{history.alias}: {render_counted_noun(history.partial, 'interval')} left out, in which fewer than "
-            f"{history.brokers} brokers reported: their sums would be too small.",
+            f"{history.alias}: {render_counted_noun(history.partial, 'interval')} left out, in which not all of "
+            f"{history.brokers} brokers reported all the time: their sums would be too small.",
             "warning",
         )
     if history.resets:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from clusters.usage.history_reading import HistoryRequest, read_history
+from clusters.usage.prometheus_history import find_thin
 from clusters.usage.usage_requests import RequestPace
 from tests.clusters.usage.metrics_servers import Answer, Asked, serve_metrics
 from topology.secret_ref import SecretRef
@@ -18,6 +19,7 @@ from topology.usage.sources_file import DEFAULT_METRIC_NAMES, HttpLogin, Prometh
 
 NOW = 1_800_000_000.0  # a multiple of an hour
 STEP = 300
+NOBODY = HttpLogin()
 TOKEN = "WATERSHED_SECRET_PROMETHEUS"
 
 
@@ -35,6 +37,7 @@ class Estate:
 
     def __init__(self, missing: tuple[int, ...] = (), partial: tuple[int, ...] = (), resets: int = 0) -> None:
         self.missing, self.partial, self.resets = missing, partial, resets
+        self.thin: tuple[int, ...] = ()
 
     def __call__(self, asked: Asked) -> Answer:
         form = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
@@ -46,6 +49,8 @@ class Estate:
         half = [at for at in times if (at - begin) // STEP - 1 in self.partial]
         if query.startswith("count(rate"):
             return matrix(({}, [(at, 1.0 if at in half else 2.0) for at in times]))
+        if query.startswith("min(count_over_time"):
+            return matrix(({}, [(at, 3.0 if (at - begin) // STEP - 1 in self.thin else 10.0) for at in times]))
         if query.startswith("sum(resets"):
             return matrix(({}, [(times[0], float(self.resets))]))
         if "log_size" in query:
@@ -54,7 +59,7 @@ class Estate:
         return matrix(({"topic": "orders"}, [(at, 50.0 if at in half else 100.0) for at in times]))
 
 
-def read(url: str, login: HttpLogin = HttpLogin(), since: int = 3600, **pace: object) -> ClusterHistory:
+def read(url: str, login: HttpLogin = NOBODY, since: int = 3600, **pace: object) -> ClusterHistory:
     source = PrometheusSource(url, {"cluster": 'on"prem'}, DEFAULT_METRIC_NAMES, login)
     waits: list[float] = []
     settings = {"sleep": waits.append, "wall": lambda: NOW, "attempts": 3, **pace}
@@ -79,6 +84,17 @@ def test_gaps_stay_gaps_and_brokers_that_nobody_scraped_are_not_less_traffic() -
     values = found.series["bytes_in", "orders"].values
     assert [index for index, value in enumerate(values) if math.isnan(value)] == [3, 4, 7]
     assert (found.partial, found.resets) == (1, 2)
+
+
+def test_an_interval_in_which_a_broker_was_away_for_a_part_is_left_out() -> None:
+    estate = Estate()
+    estate.thin = (2,)
+    with serve_metrics(estate) as server:
+        found = read(server.url)
+    assert math.isnan(found.series["bytes_in", "orders"].values[2])
+    assert found.partial == 1
+    assert find_thin({0: 3.0, 1: 2.0, 2: 1.0}) == {2}
+    assert find_thin({}) == frozenset()
 
 
 def test_a_long_period_is_asked_for_in_windows() -> None:

@@ -205,7 +205,7 @@ def test_a_failure_and_a_gap_are_said_and_never_zero() -> None:
     text = say(estimate(gap))
     assert "75 % of the period has values" in text
     assert "1970-01-01 00:45 UTC to 1970-01-01 01:00 UTC" in text
-    assert "2 intervals left out, in which fewer than 3 brokers reported" in text
+    assert "2 intervals left out, in which not all of 3 brokers reported all the time" in text
     assert "counters began again 4 times" in text
 
 

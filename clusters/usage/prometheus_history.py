@@ -53,8 +53,8 @@ def read_prometheus_history(
 
 
 def find_thin(samples: Mapping[int, float]) -> frozenset[int]:
-    """Intervals in which a broker was scraped less often than in others: `rate` then counts only a part of them. samples:
-    of the broker that has the fewest, by interval. One less is chance, and so is a quarter."""
+    """Intervals in which a broker was scraped less often than in others: `rate` then counts only a part of them.
+    samples: of the broker that has the fewest, by interval. One less is chance, and so is a quarter."""
     most = max(samples.values(), default=0.0)
     return frozenset(index for index, count in samples.items() if count < most - max(1.0, most // 4))
 

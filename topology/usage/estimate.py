@@ -97,7 +97,7 @@ class UsageMoney:
 
 @dataclass(frozen=True, slots=True)
 class TargetUsage:
-    """What the running flows into a cluster bring. flows: those with a history; unknown: those without. exact: peaks
+    """What the running flows into a cluster bring. flows: those with bytes in; unknown: those without. exact: peaks
     are of the sums over time; else sums of the flows' own peaks, because their histories are of different times."""
 
     alias: str
@@ -294,7 +294,8 @@ def _estimate_target(
     sources: UsageSources,
 ) -> TargetUsage:
     into = [plan for plan in plans if plan.target == alias and plan.state == "running"]
-    flows = [measured[plan.id] for plan in into if plan.id in measured]
+    flows = [each for plan in into if (each := measured.get(plan.id)) is not None and "bytes_in" in each.rates]
+    known = {each.flow.id for each in flows}
     exact = len({each.period for each in flows}) < 2
     replication = max([plan.replication_factor or DEFAULT_REPLICATION for plan in into])
     peaks = {metric: _compute_peak(flows, histories, metric, exact=exact) for metric in RATE_METRICS}
@@ -303,7 +304,7 @@ def _estimate_target(
     written, read = peaks["bytes_in"], peaks["bytes_out"]
     need = ClusterNeed(
         bytes_in=None if written is None else written * replication,
-        bytes_out=None if written is None else written * (replication - 1) + (read or 0.0),
+        bytes_out=None if written is None or read is None else written * (replication - 1) + read,
         disk=None if stored is None else stored * replication,
         replicas=None if partitions is None else round(partitions) * replication,
         replication=replication,
@@ -312,7 +313,7 @@ def _estimate_target(
     return TargetUsage(
         alias=alias,
         flows=tuple(each.flow.id for each in flows),
-        unknown=tuple(plan.id for plan in into if plan.id not in measured),
+        unknown=tuple(plan.id for plan in into if plan.id not in known),
         exact=exact,
         need=need,
         sizing=sizing,
@@ -324,7 +325,9 @@ def _estimate_target(
 def _compute_peak(
     flows: Sequence[FlowUsage], histories: Mapping[str, ClusterHistory], metric: UsageMetric, *, exact: bool
 ) -> float | None:
-    """Of all flows together. None where none of them has the metric."""
+    """Of all flows together. None where one of them lacks the metric: a sum of the others would be too small."""
+    if not flows or any(metric not in each.rates for each in flows):
+        return None
     if not exact:
         return _add_known([each.rates[metric].maximum for each in flows if metric in each.rates])
     chosen = []

@@ -226,7 +226,7 @@ def _tell_target(target: TargetUsage, estimate: UsageEstimate) -> Iterator[PageB
     yield Sentence(f"For {flows}, at the peak, with {render_counted_noun(target.sizing.replication, 'replica')}.")
     if target.unknown:
         yield Sentence(
-            f"Without a history, so not in the numbers: {render_first_names(target.unknown)}. More will be needed.",
+            f"Without bytes in, so not in the numbers: {render_first_names(target.unknown)}. More will be needed.",
             "warning",
         )
     if not target.exact:

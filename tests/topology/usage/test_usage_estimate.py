@@ -190,7 +190,7 @@ def test_a_flow_is_its_own_topics_and_the_target_its_running_flows() -> None:
     text = say(found)
     assert "other has no source of history in the file" in text
     assert "other-to-cloud: its source cluster has no history" in text
-    assert "Without a history, so not in the numbers: other-to-cloud" in text
+    assert "Without bytes in, so not in the numbers: other-to-cloud" in text
     assert "in 6 intervals some of its topics have no value" in text
     assert "No price is given for the rest (prices.broker\\_month)" in text
     assert "is not seen: the true peak is higher" in text
@@ -245,6 +245,8 @@ def test_histories_of_different_times_add_their_peaks() -> None:
     [target] = found.targets
     assert not target.exact
     assert target.need.bytes_in == 30 * MIB
+    assert target.need.bytes_out is None  # what is read of `x` is not known
+    assert not target.fleet.records_known
     assert "as if they came together" in say(found)
 
 

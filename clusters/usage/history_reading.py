@@ -28,7 +28,7 @@ from topology.usage.sources_file import (
     PrometheusSource,
 )
 
-GAUGE_STEP_S: Final = 3_600  # logs and partitions change slowly
+GAUGE_STEP_S: Final = 3_600  # logs and partitions change slowly; of a shorter history they are read as often as rates
 _AT_ONCE = 4
 
 
@@ -72,9 +72,12 @@ def choose_periods(source: HistorySource, request: HistoryRequest) -> tuple[Usag
         period = UsagePeriod(int(now), int(now) + request.sample_s, request.sample_s)
         return period, period
     now -= FRESHNESS_S if isinstance(source, ConfluentSource) else 0
-    return _choose_period(now, request.since_s, request.interval_s), _choose_period(
-        now, request.since_s, max(request.interval_s, GAUGE_STEP_S)
-    )
+    period = _choose_period(now, request.since_s, request.interval_s)
+    slow = max(request.interval_s, GAUGE_STEP_S if request.since_s >= 2 * GAUGE_STEP_S else 0)
+    if isinstance(source, PrometheusSource):  # any moment will do, so the newest sizes are those of the end
+        whole = max(request.since_s // slow, 1) * slow
+        return period, UsagePeriod(period.end_s - whole, period.end_s, slow)
+    return period, _choose_period(now, request.since_s, slow)
 
 
 def _choose_period(now_s: float, since_s: int, step_s: int) -> UsagePeriod:

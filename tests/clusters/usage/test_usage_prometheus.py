@@ -72,8 +72,8 @@ def test_rates_sizes_and_partitions_by_topic() -> None:
         found = read(server.url)
     assert found.failure == ""
     assert list(found.series["bytes_in", "orders"].values) == [100.0] * 12
-    assert list(found.series["stored", "orders"].values) == [5_000.0]
-    assert list(found.series["partitions", "orders"].values) == [4.0]
+    assert list(found.series["stored", "orders"].values) == [5_000.0] * 12
+    assert list(found.series["partitions", "orders"].values) == [4.0] * 12
     assert (found.brokers, found.on_disks, found.partial, found.notes) == (2, 5_000, 0, ())
     assert '{cluster="on\\"prem",topic!=""}' in parse_qs(server.asked[0].body.decode())["query"][0]
 
@@ -103,6 +103,7 @@ def test_a_long_period_is_asked_for_in_windows() -> None:
     windows = [parse_qs(asked.body.decode()) for asked in server.asked[:3]]
     assert all(int(each["end"][0]) - int(each["start"][0]) < 86_400 for each in windows)
     assert sum(not math.isnan(value) for value in found.series["bytes_in", "orders"].values) == 3 * 288
+    assert list(found.series["stored", "orders"].values) == [5_000.0] * 72
 
 
 def test_no_series_is_said_and_is_not_zero() -> None:

@@ -66,7 +66,7 @@ def read_history(alias: str, source: HistorySource, request: HistoryRequest) -> 
 
 def choose_periods(source: HistorySource, request: HistoryRequest) -> tuple[UsagePeriod, UsagePeriod]:
     """The intervals of rates, and those of logs and partitions: whole intervals that are over, begun at multiples of
-    their length (UTC)."""
+    their length (UTC), as clouds count them. now is the clock of `request.pace`."""
     now = request.pace.wall()
     if isinstance(source, ExporterSource):
         period = UsagePeriod(int(now), int(now) + request.sample_s, request.sample_s)

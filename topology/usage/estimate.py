@@ -33,7 +33,8 @@ from topology.usage.sizing import (
 )
 from topology.usage.sources_file import UsagePrices, UsageSources
 
-MONTH_S: Final = 30 * 86_400
+_DAY_S = 86_400
+MONTH_S: Final = 30 * _DAY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ def _compute_growth(history: ClusterHistory) -> float | None:
             if len(known) > 1:
                 change += known[-1][1] - known[0][1]
                 longest = max(longest, (known[-1][0] - known[0][0]) * series.period.step_s)
-    return change / longest if longest else None
+    return change / longest if longest >= _DAY_S else None
 
 
 def _estimate_flow(
@@ -273,7 +274,7 @@ def _estimate_first_copy(
     written = rates["bytes_in"].mean if "bytes_in" in rates else None
     if written is None:
         return None
-    copy_rate, limited_by = choose_copy_rate(flow.quota, link, "`link`")
+    copy_rate, limited_by = choose_copy_rate(flow.quota, link, "the file's link")
     return CopyEstimate(
         topics=len(topics),
         partitions=sum(topic.partitions or 0 for topic in topics),

@@ -178,7 +178,7 @@ def _build_lag_row(each: FlowUsage) -> tuple[Cell, ...]:
         Cell(render_rounded_rate(each.copy.copy_rate), number=True),
         Cell(render_rounded_size(lag.largest), number=True),
         Cell("never behind" if not lag.largest else longest, number=True),
-        Cell(f"{lag.behind:.1%}", number=True),
+        Cell(_floor_share(lag.behind), number=True),
         Cell(
             "never level" if lag.after_pause_s is None else f"level {render_rounded_duration(lag.after_pause_s)} later",
             number=True,

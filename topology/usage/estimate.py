@@ -52,8 +52,8 @@ class TopicUsage:
 class ClusterUsage:
     """totals: the sums over all topics, or the source's own for the whole cluster. stored: bytes of the leaders' logs.
     kept_s: for how long a record is kept, on average: stored / mean of bytes in. topics: the busiest first. growth:
-    bytes a second by which `stored` grew over the period. sized_by_inventory: sizes and partitions of that many
-    topics are the inventory's."""
+    bytes a second by which `stored` grew; None where less than a day is known of it. sized_by_inventory: sizes of that
+    many topics are the inventory's."""
 
     history: ClusterHistory
     totals: Mapping[UsageMetric, SeriesSummary]
@@ -225,7 +225,7 @@ def _total(history: ClusterHistory, metric: UsageMetric, topics: Sequence[str] |
 
 
 def _compute_growth(history: ClusterHistory) -> float | None:
-    """From the first to the last interval with all topics' sizes, of topics that are in both."""
+    """Between the first and the last size of each topic; None where that is less than a day for all of them."""
     change, longest = 0.0, 0
     for (metric, _), series in history.series.items():
         if metric == "stored":

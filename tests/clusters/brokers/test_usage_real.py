@@ -70,10 +70,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             bootstrap = clusters.start_clusters(folder / "lab", ["onprem"]).clusters["onprem"].bootstrap
             (folder / "shop.yaml").write_text(TOPOLOGY.format(bootstrap=bootstrap))
             (folder / "usage.yaml").write_text(SOURCES.format(port=port))
-            made = AdminClient({"bootstrap.servers": bootstrap}).create_topics(
-                [NewTopic(name, partitions, 1) for name, (partitions, _) in TOPICS.items()]
-            )
-            for each in made.values():
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            new = [NewTopic(name, partitions, 1) for name, (partitions, _) in TOPICS.items()]
+            for each in admin.create_topics(new).values():
                 each.result(60)
             yield Shop(folder, bootstrap)
         finally:

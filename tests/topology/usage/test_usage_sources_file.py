@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import jsonschema
 import pytest
 import yaml
@@ -95,3 +98,9 @@ def test_a_mistake_is_said_with_its_line(text: str, says: str) -> None:
     with pytest.raises(UnusableSourcesFile) as refused:
         parse_usage_sources(text, "usage.yaml")
     assert says in str(refused.value)
+
+
+def test_the_example_of_the_page_is_a_file_of_sources() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "usage.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert set(parse_usage_sources(example, "usage.md").clusters) == {"onprem", "cloud"}

@@ -20,6 +20,7 @@ _EXTRAS = {
     "kio": "kafka",
     "crc32c": "kafka",
     "xxhash": "kafka",
+    "prometheus_client": "kafka",
     "pyspark": "spark",
     "pandas": "spark",
     "pyarrow": "spark",

@@ -32,6 +32,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("scan", "cli.scan:scan", "Take a read-only inventory of live clusters, and a report."),
         ("clients", "cli.clients:clients", "Who uses the clusters: principals, client ids, topics, last seen."),
         ("probe", "cli.probe:probe", "Try on a topic of its own what a cluster can do; nothing is left behind."),
+        ("usage", "cli.usage:usage", "How much clusters were used: sizes of target and fleet, lag, money."),
         ("report", "cli.report:report", "The planning report of an inventory: sizes, obstacles, times, costs."),
     ),
     "Replication": (

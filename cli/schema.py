@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
+
+# option -> module and function of the schema; lazily, because `topology schema` itself is for editors
+_SCHEMAS = {
+    "inventory": ("topology.inventory_schema", "build_inventory_schema"),
+    "clients": ("topology.client_inventory_json", "build_client_schema"),
+    "usage": ("topology.usage.sources_file", "build_usage_sources_schema"),
+}
+_LANGUAGE = ("topology.language", "build_language_schema")
 
 
 @click.command(epilog="Example: topology schema > topology.schema.json")
 @click.option("--inventory", is_flag=True, help="The schema of inventories (`topology scan`) instead.")
 @click.option("--clients", is_flag=True, help="The schema of lists of clients (`topology clients`) instead.")
-def schema(inventory: bool, clients: bool) -> None:
+@click.option("--usage", is_flag=True, help="The schema of files of sources (`topology usage --sources`) instead.")
+def schema(**asked: bool) -> None:
     """Print the JSON Schema of topology files, for editors."""
     import json
 
-    if inventory and clients:
-        raise click.UsageError("--inventory and --clients: name one of them")
-    if clients:
-        from topology.client_inventory_json import build_client_schema
-
-        click.echo(json.dumps(build_client_schema(), indent=2))
-        return
-    if inventory:
-        from topology.inventory_schema import build_inventory_schema
-
-        click.echo(json.dumps(build_inventory_schema(), indent=2))
-        return
-    from topology.language import build_language_schema
-
-    click.echo(json.dumps(build_language_schema(), indent=2))
+    names = [name for name, wanted in asked.items() if wanted]
+    if len(names) > 1:
+        raise click.UsageError(f"{' and '.join(f'--{name}' for name in names)}: name one of them")
+    module, function = _SCHEMAS[names[0]] if names else _LANGUAGE
+    click.echo(json.dumps(getattr(import_module(module), function)(), indent=2))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from clusters.bounded_http import NoHttpAnswer
 from clusters.errors import SecretMissing
 from cutover.hooks.hook_messages import HookCall, HookReply
 from cutover.live.airflow_rest import (
@@ -16,7 +17,6 @@ from cutover.live.airflow_rest import (
     build_dag_run_id,
     split_dag_task,
 )
-from cutover.live.bounded_http import NoHttpAnswer
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0)
 

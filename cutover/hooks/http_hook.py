@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
 from cutover.hooks.hook_messages import HookCall, HookReply, parse_hook_reply
 from cutover.live.allowed_hosts import find_host_refusal, is_loopback_url_host, parse_host
-from cutover.live.bounded_http import HttpAnswer, NoHttpAnswer, call_http
 from cutover.live.signed_request import build_signature_headers
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again

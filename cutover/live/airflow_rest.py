@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from clusters.bounded_http import NoHttpAnswer, call_http
 from clusters.secrets import SecretResolver
-from cutover.live.bounded_http import NoHttpAnswer, call_http
 from topology.secret_ref import SecretRef
 
 _URL = "WATERSHED_AIRFLOW_URL"

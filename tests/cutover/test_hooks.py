@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
+from clusters.bounded_http import MAX_HTTP_ANSWER_BYTES
 from cutover.hooks.hook_caller import HookCaller
 from cutover.live.allowed_hosts import find_host_refusal
-from cutover.live.bounded_http import MAX_HTTP_ANSWER_BYTES
 from cutover.observations import HookAnswer
 from topology import compile_path
 from topology.migration_waves import PlanHook

@@ -34,6 +34,12 @@ _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2}")
 _ROLE = re.compile(r"arn:aws[a-z-]{0,16}:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
 _TENANT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 _CLIENT_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+AWS_REGION_SHAPE = build_text_shape(
+    "a region of AWS",
+    build_regex_converter(_REGION, "a region of AWS, such as eu-central-1"),
+    pattern=f"^{_REGION.pattern}$",
+    examples=["eu-central-1"],
+)
 _OAUTH = RecordShape(
     {
         "token_endpoint": ShapeKey(
@@ -48,12 +54,7 @@ _OAUTH = RecordShape(
             SECRET_REF_SHAPE, "The certificate authority of the token endpoint.", "the system's authorities"
         ),
         "region": ShapeKey(
-            build_text_shape(
-                "a region of AWS",
-                build_regex_converter(_REGION, "a region of AWS, such as eu-central-1"),
-                pattern=f"^{_REGION.pattern}$",
-                examples=["eu-central-1"],
-            ),
+            AWS_REGION_SHAPE,
             "Provider `aws_msk_iam`: the region that the cluster is in.",
         ),
         "role": ShapeKey(

@@ -63,8 +63,7 @@ class CopyEstimate:
 def estimate_copy(topics: Iterable[InventoryTopic], flow: PlanFlow, rate: int | None) -> CopyEstimate:
     """rate: bytes a second that somebody states; the flow's quota bounds it all the same."""
     topics = list(topics)
-    copy_rate, limited_by = _copy_rate(flow.quota, rate)
-    copy_rate = max(copy_rate, 1)  # a quota of nothing copies in as good as for ever
+    copy_rate, limited_by = choose_copy_rate(flow.quota, rate, "--rate")
     return CopyEstimate(
         topics=len(topics),
         partitions=sum(topic.partitions for topic in topics),
@@ -77,7 +76,9 @@ def estimate_copy(topics: Iterable[InventoryTopic], flow: PlanFlow, rate: int | 
     )
 
 
-def _copy_rate(quota: int | None, stated: int | None) -> tuple[int, str]:
+def choose_copy_rate(quota: int | None, stated: int | None, stated_by: str) -> tuple[int, str]:
+    """Bytes a second that a copy reaches, and what gives them. stated_by: who says `stated`. Never nothing: a quota of
+    `0B/s` copies in as good as for ever."""
     if quota is not None and (stated is None or quota <= stated):
-        return quota, "the flow's quota"
-    return (stated, "--rate") if stated is not None else (ASSUMED_COPY_RATE_BYTES, "assumed")
+        return max(quota, 1), "the flow's quota"
+    return (max(stated, 1), stated_by) if stated is not None else (ASSUMED_COPY_RATE_BYTES, "assumed")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clusters.bounded_http import NoHttpAnswer
 from clusters.errors import SecretMissing
 from cutover.live.airflow_rest import (
     BAD_RUN_STATES,
@@ -26,7 +27,6 @@ from cutover.live.applications.application_adapter import (
     ApplicationOrder,
     ApplicationState,
 )
-from cutover.live.bounded_http import NoHttpAnswer
 from topology.application_controls import AirflowControl
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
 from clusters.errors import SecretMissing
 from clusters.secrets import SecretResolver
 from cutover.live.allowed_hosts import find_host_refusal
@@ -26,7 +27,6 @@ from cutover.live.applications.application_adapter import (
     ApplicationOrder,
     ApplicationState,
 )
-from cutover.live.bounded_http import HttpAnswer, NoHttpAnswer, call_http
 from cutover.live.signed_request import build_request_signature_headers
 from topology.application_controls import HttpAuthentication
 

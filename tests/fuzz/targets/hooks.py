@@ -13,9 +13,9 @@ from typing import Any
 
 import httpx
 
+from clusters.bounded_http import NoHttpAnswer, call_http
 from cutover.hooks.http_hook import HttpHook
 from cutover.live.allowed_hosts import ALLOWED_HOSTS_VARIABLE, find_host_refusal, is_loopback_url_host, parse_host
-from cutover.live.bounded_http import NoHttpAnswer, call_http
 from tests.fuzz.target import OracleViolated, Target
 
 _LISTS = (

@@ -8,13 +8,13 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from clusters.deadline import run_with_deadline
 
-MAX_HTTP_ANSWER_BYTES = 64 * 1024  # of an answer; the rest is not read
+MAX_HTTP_ANSWER_BYTES = 64 * 1024  # of an answer, where the caller says nothing else; the rest is not read
 
 
 class NoHttpAnswer(Exception):
@@ -28,10 +28,13 @@ class NoHttpAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What came back, whatever its status; `text` for people, cut short."""
+    """What came back, whatever its status; `text` for people, cut short. headers: names in small letters. is_cut: the
+    body was longer than may be read."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_cut: bool = False
 
     @property
     def text(self) -> str:
@@ -47,9 +50,10 @@ def call_http(
     seconds: float,
     *,
     tls: ssl.SSLContext | None = None,
+    largest: int = MAX_HTTP_ANSWER_BYTES,
 ) -> HttpAnswer:
     """One request, one answer. tls: whom to trust, and a certificate of ours; None means the system's authorities and
-    no certificate. Raises NoHttpAnswer."""
+    no certificate. largest: bytes of a body that are read. Raises NoHttpAnswer."""
     if urlsplit(url).scheme not in ("http", "https"):
         raise NoHttpAnswer(f"{url} is not an http address", transient=False)
 
@@ -57,10 +61,10 @@ def call_http(
         request = urllib.request.Request(url, data=body, method=method, headers=dict(headers))  # noqa: S310 -- checked
         try:
             with _build_opener(tls).open(request, timeout=seconds) as answer:
-                return HttpAnswer(answer.status, answer.read(MAX_HTTP_ANSWER_BYTES))
+                return _read_answer(answer.status, answer, largest)
         except urllib.error.HTTPError as error:
             with error:
-                return HttpAnswer(error.code, error.read(MAX_HTTP_ANSWER_BYTES))
+                return _read_answer(error.code, error, largest)
 
     try:
         return run_with_deadline(seconds, asked)
@@ -72,6 +76,12 @@ def call_http(
         raise NoHttpAnswer("no answer in time" if "timed out" in why else why, garbled=garbled) from None
     except ValueError as error:
         raise NoHttpAnswer(f"{url} cannot be called: {error}", transient=False) from None
+
+
+def _read_answer(status: int, answer: Any, largest: int) -> HttpAnswer:
+    body = answer.read(largest + 1)
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    return HttpAnswer(status, body[:largest], headers, len(body) > largest)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -1,0 +1,196 @@
+"""How far a flow has copied, told in Kafka's own ways: positions of a group at the source, and offset syncs.
+
+A position at the source (`compatibility.source_group`) is where a reader would stand that has read what is copied. It
+follows from the target's log end, below which records are durable, and from the ledger. The log is asked first: what is
+announced later cannot be taken for copied. So the position is never ahead of the target, also when a worker is killed.
+
+An offset sync (`compatibility.mirrormaker.offset_syncs`) names a record by its offsets on both sides: here the last one
+that is copied. MirrorMaker writes one for at least each `offset.lag.max` records; here it is one a partition and round.
+A reader of syncs never takes a group further than our exact translation does: behind the named record everything
+follows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from clusters.control_topics import SLOT_COUNT
+from clusters.group_offsets import CommittedPosition, GroupOffsets, LogOffsets
+from clusters.sync_reports import SyncReport
+from clusters.topic_partition import TopicPartition
+from replicator.errors import ReplicatorError
+from replicator.ledger.ledger_follower import LedgerFollower
+from replicator.ledger.offset_translation import CopiedPartition
+from replicator.mirrormaker_records import OffsetSync, encode_offset_sync
+from replicator.sync.flow_resources import FlowResources
+from replicator.sync.group_translation import CopiedLogs, collect_offset_maps
+from replicator.sync.mirror_topic_writer import MirrorTopicWriter
+from replicator.sync.sync_kind import SyncClusters
+from topology.mirror_compatibility import MirrorCompatibility
+from topology.plan import PlanFlow
+from topology.sync_settings import SyncMode
+
+_EVERY_MS: Final = 5_000  # auto.commit.interval.ms of Kafka's consumers
+# Brokers forget positions of a group without members one by one, `offsets.retention.minutes` (seven days) after each
+# commit: a partition that nobody writes to would be shown no more.
+_AGAIN_S: Final = 3_600.0
+
+
+class CopiedPositionKind:
+    """Of flows with a `source_group` or offset syncs."""
+
+    def __init__(self) -> None:
+        self._tellers = FlowResources(_PositionTeller.of, _tells_positions)
+
+    @property
+    def name(self) -> str:
+        """See `SyncKind.name`."""
+        return "positions"
+
+    def mode(self, flow: PlanFlow) -> SyncMode:
+        """`continuous` where the file asks for either."""
+        return "continuous" if _tells_positions(flow) else "never"
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        """As often as Kafka's consumers commit by themselves."""
+        return _EVERY_MS
+
+    def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        """Tell what has changed since the last round. Raises ClusterError, ReplicatorError."""
+        with self._tellers.use(flow, sides) as teller:
+            return teller.tell(time.monotonic())
+
+    def forget(self) -> None:
+        """See `RememberingSyncKind`."""
+        self._tellers.close()
+
+
+def _tells_positions(flow: PlanFlow) -> bool:
+    said = flow.compatibility
+    return said is not None and (said.source_group is not None or said.offset_syncs is not None)
+
+
+def find_copied_positions(
+    flow: str, copies: CopiedLogs, targets: Mapping[TopicPartition, TopicPartition]
+) -> dict[TopicPartition, int]:
+    """By source partition: everything below this source offset is durable at the target. targets: by source partition,
+    the one that it is copied to. Without partitions of which nothing is known, or nothing copied yet; one whose log
+    begins behind the position has nothing to read there, and is left out, too."""
+    found: dict[TopicPartition, int] = {}
+    for place, there in targets.items():
+        held = find_durable_copy(flow, copies, place, there)
+        here = copies.here.get(place)
+        if held is None or here is None:
+            continue
+        try:
+            position = held.position
+        except ReplicatorError:  # the partition's own task tells it (`BrokenOffsetMap`)
+            continue
+        if here.start <= position:
+            found[place] = position
+    return found
+
+
+def find_offset_syncs(
+    flow: str, copies: CopiedLogs, targets: Mapping[TopicPartition, TopicPartition]
+) -> dict[TopicPartition, OffsetSync]:
+    """By source partition: the last record that is durable at the target."""
+    found: dict[TopicPartition, OffsetSync] = {}
+    for place, there in targets.items():
+        held = find_durable_copy(flow, copies, place, there)
+        last = None if held is None else held.map.find_last_record(held.target_end)
+        if last is not None:
+            found[place] = OffsetSync(place.topic, place.partition, last.source, last.target)
+    return found
+
+
+def find_durable_copy(
+    flow: str, copies: CopiedLogs, place: TopicPartition, there: TopicPartition
+) -> CopiedPartition | None:
+    """The flow's copy up to the target's last stable offset: what lies behind it may yet be rolled back. None where
+    nothing is copied, or the topics are others by now."""
+    at_target = copies.there.get(there)
+    held, _ = copies.find_copy(flow, place, copies.here.get(place), at_target)
+    if held is None or at_target is None or not held.map.runs:
+        return None
+    return CopiedPartition(held.map, at_target.stable)
+
+
+@dataclass(slots=True)
+class _PositionTeller:
+    """Of one flow."""
+
+    flow: PlanFlow
+    names: MirrorCompatibility
+    sides: SyncClusters
+    ledger: LedgerFollower
+    syncs: MirrorTopicWriter
+    _committed: dict[TopicPartition, int] = field(default_factory=dict)
+    _written: dict[TopicPartition, OffsetSync] = field(default_factory=dict)
+    _commit_all_at: float = 0.0  # monotonic
+
+    @staticmethod
+    def of(flow: PlanFlow, sides: SyncClusters) -> _PositionTeller:
+        assert flow.compatibility is not None, "made for flows that tell positions only"
+        at = sides.target if flow.compatibility.offset_syncs == "target" else sides.source
+        ledger = LedgerFollower(sides.target, flow.id, range(SLOT_COUNT))
+        return _PositionTeller(flow, flow.compatibility, sides, ledger, MirrorTopicWriter(at))
+
+    def tell(self, now: float) -> list[SyncReport]:
+        with GroupOffsets(self.sides.source) as source, GroupOffsets(self.sides.target) as target:
+            targets, copies = self._look(source, target)
+            reports = self._commit(source, copies, targets, now) if self.names.source_group is not None else []
+        if self.names.offset_syncs is not None:
+            reports.append(self._write_syncs(copies, targets))
+        return reports
+
+    def close(self) -> None:
+        self.syncs.close()
+
+    def _look(
+        self, source: GroupOffsets, target: GroupOffsets
+    ) -> tuple[dict[TopicPartition, TopicPartition], CopiedLogs]:
+        targets = {
+            TopicPartition(key.topic, key.partition): TopicPartition(key.target_topic, key.partition)
+            for key in self.ledger.read().copies()
+            if key.flow == self.flow.id
+        }
+        if not targets:
+            return {}, CopiedLogs({}, {}, {}, {})
+        here: Mapping[TopicPartition, LogOffsets] = source.logs(targets)
+        there = target.logs(targets.values())
+        return targets, CopiedLogs({}, here, there, collect_offset_maps([self.ledger.read()]))
+
+    def _commit(
+        self,
+        source: GroupOffsets,
+        copies: CopiedLogs,
+        targets: Mapping[TopicPartition, TopicPartition],
+        now: float,
+    ) -> list[SyncReport]:
+        group = self.names.source_group
+        assert group is not None, "asked of flows with a source group only"
+        if now >= self._commit_all_at:
+            self._committed.clear()
+            self._commit_all_at = now + _AGAIN_S
+        found = find_copied_positions(self.flow.id, copies, targets)
+        changed = {place: at for place, at in found.items() if self._committed.get(place) != at}
+        errors: Mapping[TopicPartition, str] = {}
+        if changed:
+            errors = source.commit(group, {place: CommittedPosition(at) for place, at in changed.items()})
+        self._committed |= {place: at for place, at in changed.items() if place not in errors}
+        if not errors:
+            return [SyncReport(self.flow.id, "positions", group, "equal")]
+        place = min(errors)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return [SyncReport(self.flow.id, "positions", group, "refused", f"{place}: {errors[place]}{more}")]
+
+    def _write_syncs(self, copies: CopiedLogs, targets: Mapping[TopicPartition, TopicPartition]) -> SyncReport:
+        found = find_offset_syncs(self.flow.id, copies, targets)
+        changed = [each for place, each in found.items() if self._written.get(place) != each]
+        self.syncs.write(self.names.offset_syncs_topic, ((*encode_offset_sync(each), 0) for each in changed))
+        self._written |= found
+        return SyncReport(self.flow.id, "positions", self.names.offset_syncs_topic, "equal")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from topology.mirror_compatibility import CHECKPOINT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, MirrorCompatibility
 from topology.model import CheckedValue, Flow
+from topology.naming import Naming
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection, sort_selectors
 from topology.sync_settings import NameFilter
@@ -34,13 +35,15 @@ def build_mirror_compatibility(settings: CheckedValue, source: str, target: str)
     return found if found.list_written_topics() or found.source_group is not None else None
 
 
-def leave_out_tool_topics(topics: TopicSelection, compatibility: MirrorCompatibility | None) -> TopicSelection:
+def leave_out_tool_topics(
+    topics: TopicSelection, compatibility: MirrorCompatibility | None, naming: Naming
+) -> TopicSelection:
     """The selection without topics in which tools talk about themselves. A topic that the file names by its full name
     stays: an exclusion would win over the name (NAM315 says where that cannot go well)."""
     named = topics.included.literals
     if len(named) == len(topics.include):  # no pattern takes anything
         return topics
-    left = () if compatibility is None else compatibility.list_left_out_topics()
+    left = () if compatibility is None else compatibility.list_left_out_topics(naming)
     left = tuple(each for each in left if not any(each.matches(name) for name in named))
     if not left:
         return topics

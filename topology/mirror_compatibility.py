@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from topology.naming import Naming
 from topology.selectors import Selector
 
 HEARTBEATS_TOPIC: Final = "heartbeats"  # at the source, whatever the policy is
@@ -69,15 +70,26 @@ class MirrorCompatibility:
             found.append((self.offset_syncs, self.offset_syncs_topic))
         return found
 
-    def list_left_out_topics(self) -> tuple[Selector, ...]:
-        """Topics of the source that hold what tools say about themselves: patterns of the flow do not take them."""
+    def describe(self, source: str, target: str) -> list[str]:
+        """For people: a line for each cluster that something is written to. source, target: aliases of the file."""
+        found = {source: list[str](), target: list[str]()}
+        for side, name in self.list_written_topics():
+            found[source if side == "source" else target].append(f"topic {name}")
+        if self.source_group is not None:
+            found[source].append(f"positions of group {self.source_group}")
+        return [f"writes to {cluster} beside its copy: {', '.join(what)}" for cluster, what in found.items() if what]
+
+    def list_left_out_topics(self, naming: Naming) -> tuple[Selector, ...]:
+        """Topics of the source that hold what tools say about themselves, and those whose copies would be called as
+        what the flow writes: patterns of the flow do not take them. naming: of the flow."""
         between = self.separator
         found = [Selector("glob", f"*{between}checkpoints{between}internal")] if self.checkpoints else []
         if self.heartbeats:
             found += [Selector("literal", HEARTBEATS_TOPIC), Selector("glob", f"*{between}{HEARTBEATS_TOPIC}")]
         if self.offset_syncs is not None:
             found.append(Selector("glob", f"mm2-offset-syncs{between}*{between}internal"))
-        return tuple(found)
+        origins = [naming.invert(name) for side, name in self.list_written_topics() if side == "target"]
+        return (*found, *(Selector("literal", name) for name in origins if name is not None))
 
     def to_json(self) -> dict[str, Any]:
         """The `compatibility` of a flow in the plan."""

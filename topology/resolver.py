@@ -275,13 +275,13 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
     transactions = settings.get("delivery", "semantics") == "transactions"
     sync, offsets = _sync(settings), settings.get("offsets", default="mapped")
     rewritten = offsets == "aligned" and sync.schemas.translated
-    compatibility = build_mirror_compatibility(settings, draft.source, draft.target)
+    compatibility, naming = build_mirror_compatibility(settings, draft.source, draft.target), shared.naming(draft)
     return PlanFlow(
         id=draft.id,
         source=draft.source,
         target=draft.target,
-        topics=leave_out_tool_topics(shared.selection(settings), compatibility),
-        naming=shared.naming(draft),
+        topics=leave_out_tool_topics(shared.selection(settings), compatibility, naming),
+        naming=naming,
         guard=settings.get("provenance", "guard", default="producer_id"),
         forward=settings.get("provenance", "forward", default="all"),
         engine=settings.get("workers", "engine", default="spark"),

@@ -10,6 +10,7 @@ value. As in MirrorMaker, that of a group which is gone stays.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,7 +18,7 @@ from typing import Final
 from clusters.group_offsets import CommittedPosition
 from clusters.sync_reports import SyncReport
 from replicator.mirrormaker_records import Checkpoint, encode_checkpoint
-from replicator.sync.flow_resources import FlowResources
+from replicator.sync.flow_resources import FlowResources, WrittenValues
 from replicator.sync.group_decisions import GroupObservation, TranslatedPosition
 from replicator.sync.group_sync import GroupSyncer
 from replicator.sync.mirror_topic_writer import MirrorTopicWriter
@@ -84,7 +85,7 @@ class _CheckpointWriter:
     topic: str
     groups: GroupSyncer
     there: MirrorTopicWriter
-    _written: dict[_Key, Checkpoint] = field(default_factory=dict)
+    _written: WrittenValues[_Key, Checkpoint] = field(default_factory=WrittenValues)
 
     @staticmethod
     def of(flow: PlanFlow, sides: SyncClusters) -> _CheckpointWriter:
@@ -95,9 +96,9 @@ class _CheckpointWriter:
     def write(self) -> list[SyncReport]:
         sights = self.groups.observe()
         found = {(each.group, each.topic, each.partition): each for sight in sights for each in list_checkpoints(sight)}
-        changed = [each for key, each in found.items() if self._written.get(key) != each]
-        self.there.write(self.topic, ((*encode_checkpoint(each), 0) for each in changed))
-        self._written |= found
+        changed = self._written.select_changed(found, time.monotonic())
+        self.there.write(self.topic, ((*encode_checkpoint(each), 0) for each in changed.values()))
+        self._written.note(changed)
         return self._report(sights, len(found))
 
     def close(self) -> None:

@@ -29,6 +29,7 @@ from topology.plan import PlanFlow
 log = logging.getLogger("watershed.sync")
 
 _FAILED_AGAIN_S = 5.0
+_THREADS = 8  # a cluster that does not answer holds one up to a minute for each kind
 _KeptKind = SyncKind | ReportingSyncKind
 
 
@@ -47,7 +48,7 @@ class ContinuousSync:
     _due: dict[tuple[str, str], float] = field(default_factory=dict)
     _under_way: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
     _told: dict[str, SyncReport] = field(default_factory=dict)  # by key, as last written
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="sync"))
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, thread_name_prefix="sync"))
 
     def step(self, slots: Iterable[int], flows: Mapping[str, FlowRecord]) -> None:
         """One round: `slots` are this worker's."""

@@ -22,10 +22,11 @@ from clusters.group_offsets import CommittedPosition, GroupOffsets, LogOffsets
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition
 from replicator.errors import ReplicatorError
+from replicator.ledger.ledger import Ledger
 from replicator.ledger.ledger_follower import LedgerFollower
 from replicator.ledger.offset_translation import CopiedPartition
 from replicator.mirrormaker_records import OffsetSync, encode_offset_sync
-from replicator.sync.flow_resources import FlowResources
+from replicator.sync.flow_resources import FlowResources, WrittenValues
 from replicator.sync.group_translation import CopiedLogs, collect_offset_maps
 from replicator.sync.mirror_topic_writer import MirrorTopicWriter
 from replicator.sync.sync_kind import SyncClusters
@@ -34,9 +35,6 @@ from topology.plan import PlanFlow
 from topology.sync_settings import SyncMode
 
 _EVERY_MS: Final = 5_000  # auto.commit.interval.ms of Kafka's consumers
-# Brokers forget positions of a group without members one by one, `offsets.retention.minutes` (seven days) after each
-# commit: a partition that nobody writes to would be shown no more.
-_AGAIN_S: Final = 3_600.0
 
 
 class CopiedPositionKind:
@@ -128,9 +126,9 @@ class _PositionTeller:
     sides: SyncClusters
     ledger: LedgerFollower
     syncs: MirrorTopicWriter
-    _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _written: dict[TopicPartition, OffsetSync] = field(default_factory=dict)
-    _commit_all_at: float = 0.0  # monotonic
+    _targets: dict[TopicPartition, TopicPartition] = field(default_factory=dict)  # as the last round saw them
+    _committed: WrittenValues[TopicPartition, int] = field(default_factory=WrittenValues)
+    _synced: WrittenValues[TopicPartition, OffsetSync] = field(default_factory=WrittenValues)
 
     @staticmethod
     def of(flow: PlanFlow, sides: SyncClusters) -> _PositionTeller:
@@ -144,7 +142,7 @@ class _PositionTeller:
             targets, copies = self._look(source, target)
             reports = self._commit(source, copies, targets, now) if self.names.source_group is not None else []
         if self.names.offset_syncs is not None:
-            reports.append(self._write_syncs(copies, targets))
+            reports.append(self._write_syncs(copies, targets, now))
         return reports
 
     def close(self) -> None:
@@ -153,16 +151,20 @@ class _PositionTeller:
     def _look(
         self, source: GroupOffsets, target: GroupOffsets
     ) -> tuple[dict[TopicPartition, TopicPartition], CopiedLogs]:
-        targets = {
-            TopicPartition(key.topic, key.partition): TopicPartition(key.target_topic, key.partition)
-            for key in self.ledger.read().copies()
-            if key.flow == self.flow.id
-        }
-        if not targets:
-            return {}, CopiedLogs({}, {}, {}, {})
+        targets = self._targets or self._list_targets(self.ledger.read())
         here: Mapping[TopicPartition, LogOffsets] = source.logs(targets)
         there = target.logs(targets.values())
-        return targets, CopiedLogs({}, here, there, collect_offset_maps([self.ledger.read()]))
+        ledger = self.ledger.read()
+        self._targets = self._list_targets(ledger)
+        return targets, CopiedLogs({}, here, there, collect_offset_maps([ledger]))
+
+    def _list_targets(self, ledger: Ledger) -> dict[TopicPartition, TopicPartition]:
+        """By source partition that the flow copies, the one at the target."""
+        return {
+            TopicPartition(key.topic, key.partition): TopicPartition(key.target_topic, key.partition)
+            for key in ledger.copies()
+            if key.flow == self.flow.id
+        }
 
     def _commit(
         self,
@@ -173,24 +175,21 @@ class _PositionTeller:
     ) -> list[SyncReport]:
         group = self.names.source_group
         assert group is not None, "asked of flows with a source group only"
-        if now >= self._commit_all_at:
-            self._committed.clear()
-            self._commit_all_at = now + _AGAIN_S
-        found = find_copied_positions(self.flow.id, copies, targets)
-        changed = {place: at for place, at in found.items() if self._committed.get(place) != at}
+        changed = self._committed.select_changed(find_copied_positions(self.flow.id, copies, targets), now)
         errors: Mapping[TopicPartition, str] = {}
         if changed:
             errors = source.commit(group, {place: CommittedPosition(at) for place, at in changed.items()})
-        self._committed |= {place: at for place, at in changed.items() if place not in errors}
+        self._committed.note({place: at for place, at in changed.items() if place not in errors})
         if not errors:
             return [SyncReport(self.flow.id, "positions", group, "equal")]
         place = min(errors)
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         return [SyncReport(self.flow.id, "positions", group, "refused", f"{place}: {errors[place]}{more}")]
 
-    def _write_syncs(self, copies: CopiedLogs, targets: Mapping[TopicPartition, TopicPartition]) -> SyncReport:
-        found = find_offset_syncs(self.flow.id, copies, targets)
-        changed = [each for place, each in found.items() if self._written.get(place) != each]
-        self.syncs.write(self.names.offset_syncs_topic, ((*encode_offset_sync(each), 0) for each in changed))
-        self._written |= found
+    def _write_syncs(
+        self, copies: CopiedLogs, targets: Mapping[TopicPartition, TopicPartition], now: float
+    ) -> SyncReport:
+        changed = self._synced.select_changed(find_offset_syncs(self.flow.id, copies, targets), now)
+        self.syncs.write(self.names.offset_syncs_topic, ((*encode_offset_sync(each), 0) for each in changed.values()))
+        self._synced.note(changed)
         return SyncReport(self.flow.id, "positions", self.names.offset_syncs_topic, "equal")

@@ -7,7 +7,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.connect.mirror.*;
 
 /** What Kafka's own connect-mirror-client sees of a cluster; `name=value`, a line each.
- *  Arguments: bootstrap, alias of the source, a group, then `key=value` of the client's settings.
+ *  Arguments: bootstrap, alias of the source, a group (`-`: none), then `key=value` of the client's settings.
  *  Or `read`, bootstrap, a topic, the class of a formatter: its records as Kafka's console consumer prints them. */
 public class MirrorLook {
     public static void main(String[] given) throws Exception {
@@ -27,6 +27,7 @@ public class MirrorLook {
             say("checkpointTopics", client.checkpointTopics());
             System.out.println("replicationHops=" + client.replicationHops(alias));
         }
+        if (given[2].equals("-")) return;
         Map<TopicPartition, OffsetAndMetadata> found =
             RemoteClusterUtils.translateOffsets(settings, alias, given[2], Duration.ofSeconds(30));
         for (var each : found.entrySet())

@@ -37,7 +37,7 @@ def _compile(home: Path) -> None:
 
 
 def look(home: Path, cluster: ConnectionSettings, alias: str, group: str, **settings: str) -> dict[str, str]:
-    """What `MirrorClient` and `RemoteClusterUtils` answer at `cluster` about the source `alias`, and the group."""
+    """What `MirrorClient` and `RemoteClusterUtils` answer at `cluster` about the source. group: `-` for none."""
     _compile(home)
     given = [f"{key.replace('_', '.')}={value}" for key, value in settings.items()]
     told = _run(home, "MirrorLook", ",".join(cluster.bootstrap), alias, group, *given)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from clusters.settings import ConnectionSettings
-from replicator.sync.flow_resources import FlowResources
+from replicator.sync.flow_resources import FlowResources, WrittenValues
 from replicator.sync.sync_kind import SyncClusters
 from topology.plan import PlanFlow
 from topology.selectors import Selector, TopicSelection
@@ -63,6 +63,15 @@ def test_closed_when_the_flow_is_gone_or_needs_nothing_more() -> None:
     assert one.closed
 
 
+def test_what_is_used_while_all_is_closed_is_closed_afterwards() -> None:
+    resources = FlowResources(Made(), lambda flow: True)
+    with resources.use(FLOW, SIDES) as kept:
+        resources.close()
+        assert not kept.closed
+    assert kept.closed
+    assert use(resources, FLOW) is not kept
+
+
 def test_new_after_a_failure() -> None:
     made = Made()
     resources = FlowResources(made, lambda flow: True)
@@ -70,3 +79,13 @@ def test_new_after_a_failure() -> None:
         raise OSError
     assert kept.closed
     assert use(resources, FLOW) is not kept
+
+
+def test_what_is_written_is_not_written_again_for_an_hour() -> None:
+    written = WrittenValues[str, int]()
+    assert written.select_changed({"a": 1, "b": 2}, 0.0) == {"a": 1, "b": 2}
+    written.note({"a": 1})  # b was refused
+    assert written.select_changed({"a": 1, "b": 2}, 10.0) == {"b": 2}
+    written.note({"b": 2})
+    assert written.select_changed({"a": 0, "b": 2}, 3_500.0) == {"a": 0}
+    assert written.select_changed({"a": 1, "b": 2}, 3_601.0) == {"a": 1, "b": 2}

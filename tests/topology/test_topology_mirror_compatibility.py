@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,10 @@ def test_names_are_those_of_the_policy() -> None:
         ("target", "a.checkpoints.internal"),
         ("source", "mm2-offset-syncs.b.internal"),
     ]
+    assert replace(said, source_group="lag").describe("a", "b") == [
+        "writes to a beside its copy: topic heartbeats, topic mm2-offset-syncs.b.internal, positions of group lag",
+        "writes to b beside its copy: topic a.heartbeats, topic a.checkpoints.internal",
+    ]
     other = load_flow(
         "naming: {policy: prefix, separator: _}, compatibility: {mirrormaker: {checkpoints: true, offset_syncs: true, "
         "offset_syncs_at: target, aliases: {a: US-EAST}}}"
@@ -76,6 +81,9 @@ def test_patterns_leave_the_topics_of_tools_alone_and_names_do_not() -> None:
     flow = load_flow(f"compatibility: {{{ALL}}}")
     taken = ("orders", "heartbeats", "c.heartbeats", "c.checkpoints.internal", "mm2-offset-syncs.b.internal")
     assert [topic for topic in taken if flow.selects(topic)] == ["orders"]
+    prefixed = load_flow(f"naming: {{policy: prefix}}, compatibility: {{{ALL}}}")
+    assert not prefixed.selects("checkpoints.internal")  # its copy would be called as what the flow writes
+    assert prefixed.source_topic("a.checkpoints.internal") is None
     assert load_flow(f"compatibility: {{{ALL}}}", "[{glob: 'o*'}, heartbeats]").selects("heartbeats")
     assert load_flow(f"compatibility: {{{ALL}}}", "[orders]").topics.exclude == ()
 

@@ -49,7 +49,7 @@ def build_export_topic_lists(
         notes.add_not_carried(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
         return None
     said = flow.plan.compatibility  # MirrorMaker leaves out by itself what it writes
-    own = () if said is None else said.list_left_out_topics()
+    own = () if said is None else said.list_left_out_topics(flow.plan.naming)
     excluded = tuple(each for each in flow.plan.topics.exclude if each not in own)
     banned, unsaid = encode_topic_list((*excluded, *hidden))
     if unsaid:

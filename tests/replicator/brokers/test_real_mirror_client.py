@@ -96,6 +96,8 @@ def test_the_mirror_client_sees_us_as_a_mirrormaker(own_pair, topic_name: str, t
     policy = (
         {} if naming == "prefix" else {"replication_policy_class": IDENTITY, "source_cluster_alias": "onprem-identity"}
     )
+    with Admin(settings["onprem"]) as admin:  # what a MirrorMaker from `far` leaves there
+        admin.create_topic("far.heartbeats", 1, 1, {})
     with workers(plan, "cloud", tmp_path) as start:
         start()
         wait_copied(settings, plan, topic_name, PARTITIONS)
@@ -114,6 +116,7 @@ def test_the_mirror_client_sees_us_as_a_mirrormaker(own_pair, topic_name: str, t
             translated = {name.removeprefix("translated "): int(at) for name, at in seen.items() if " " in name}
             assert translated == translate(settings, plan, positions), group
         assert seen["replicationHops"] == "1"
+        assert look(tmp_path, settings["cloud"], "far", "-", **policy)["replicationHops"] == "2"
         assert names.source_alias in seen["upstreamClusters"].split(",")
         assert names.checkpoints_topic in seen["checkpointTopics"].split(",")
         assert names.name_mirror("heartbeats") in seen["heartbeatTopics"].split(",")

@@ -26,7 +26,7 @@ from replicator.mirrormaker_records import (
     encode_offset_sync,
 )
 from replicator.sync.checkpoints import list_checkpoints
-from replicator.sync.copied_positions import find_copied_positions, find_offset_syncs
+from replicator.sync.copied_positions import compute_round_interval, find_copied_positions, find_offset_syncs
 from replicator.sync.group_decisions import GroupObservation, TranslatedPosition
 from replicator.sync.group_translation import CopiedLogs
 
@@ -116,6 +116,10 @@ def test_neither_goes_further_than_the_copy_and_than_exact_positions(found: tupl
         assert offsets[pair.downstream] == pair.upstream
         reader = pair.downstream + (group > pair.upstream)
         assert all(offset < group for offset in offsets[:reader])
+
+
+def test_many_partitions_are_looked_at_less_often() -> None:
+    assert [compute_round_interval(partitions) for partitions in (0, 2_000, 10_000)] == [5_000, 5_000, 25_000]
 
 
 def observation(landing: TranslatedPosition, **more: Any) -> GroupObservation:

@@ -165,6 +165,18 @@ class ControlWriter:
         library crashes when it is entered from its own callback); without it the next `flush` raises the first
         failure."""
         payload = None if value is None else encode_control_value(value)
+        self.put_bytes_nowait(topic, key.encode(), payload, partition, on_done)
+
+    def put_bytes_nowait(
+        self,
+        topic: str,
+        key: bytes,
+        payload: bytes | None,
+        partition: int | None = None,
+        on_done: WriteCallback | None = None,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """As `put_nowait`, for records of other tools' topics. timestamp_ms: of the record; 0: now."""
         delivered = self._delivered(topic, on_done)
         number = -1 if partition is None else partition  # -1: by the key's hash
         deadline = time.monotonic() + self.timeout
@@ -172,7 +184,7 @@ class ControlWriter:
             try:
                 with self._lock:
                     self._renew()
-                    self._producer.produce(topic, payload, key.encode(), number, on_delivery=delivered)
+                    self._producer.produce(topic, payload, key, number, delivered, timestamp=timestamp_ms)
                 break
             except BufferError:
                 if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""One partition of a control topic, read up to its end again and again: connections stay from one read to the next.
+"""One partition of a small topic, read up to its end again and again: connections stay from one read to the next.
 
 `clusters.control_records.read_control_log` connects anew at every call, which costs more than the few records that a
 tail holds.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
 from clusters import librdkafka
@@ -28,7 +28,7 @@ class LogTail:
         self._admin: Admin | None = None
         self._consumer: Consumer | None = None
         self._next = -1  # offset of the next record that the consumer brings
-        self.begins = 0  # the log's start, as it was at the latest read
+        self.begins = self.ends = 0  # the log's start and end, as they were at the latest read
         self._complaints = LibrdkafkaErrors()
 
     def read(self, from_offset: int) -> list[ControlRecord]:
@@ -37,10 +37,14 @@ class LogTail:
 
         Raises `TopicMissing`, `Unreachable`.
         """
+        return [decode_control_record(message) for message in self.read_stored(from_offset)]
+
+    def read_stored(self, from_offset: int) -> list[Message]:
+        """As `read`, without decoding. Raises the same."""
         if self._admin is None:
             self._admin = Admin(self.settings, timeout=self.timeout)
         span = self._admin.offsets([self.place], "read_committed")[self.place]
-        self.begins = span.start
+        self.begins, self.ends = span.start, span.end
         start = max(span.start, from_offset)
         if start >= span.end:
             return []
@@ -59,9 +63,9 @@ class LogTail:
         if admin is not None:
             admin.close()
 
-    def _read(self, start: int, end: int) -> list[ControlRecord]:
+    def _read(self, start: int, end: int) -> list[Message]:
         consumer = self._at(start)
-        found: list[ControlRecord] = []
+        found: list[Message] = []
         deadline = time.monotonic() + self.timeout
         while self._next < end:
             message = consumer.poll(0.5)
@@ -73,7 +77,7 @@ class LogTail:
             problem, offset = message.error(), message.offset() or 0
             if problem is None:
                 self._next = offset + 1
-                found.append(decode_control_record(message))
+                found.append(message)
             elif problem.code() == KafkaError._PARTITION_EOF:
                 self._next = max(self._next, offset)  # markers at the end bring nothing
             elif not is_group_error(problem):

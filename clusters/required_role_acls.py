@@ -19,6 +19,7 @@ from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, ST
 from topology.acl_translation import ACL_RESOURCE_OPTIONS, render_operation
 from topology.copy_bounds import CopyBound
 from topology.migration_waves import PlanMigration
+from topology.mirror_compatibility import HEARTBEATS_TOPIC
 from topology.plan import Plan, PlanFlow
 from topology.selectors import Selector
 from topology.shell_command import render_shell_command
@@ -144,6 +145,7 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     yield RequiredRight(flow.target, "GROUP", lease, "LITERAL", "READ", why, optional=external)
     yield from _metadata(flow, ("continuous",))
     yield from _groups(plan, flow, ("continuous",))
+    yield from _compatibility(plan, flow)
     yield from _start(flow)
     if flow.delivery == "transactions":
         yield RequiredRight(
@@ -155,6 +157,24 @@ def _worker(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
     if flow.offsets == "aligned":
         yield from _topics(flow, "target", "ALTER_CONFIGS", "set what filling needs, and set it back")
         yield from _aligning(flow)
+
+
+def _compatibility(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
+    """What tools that were made for MirrorMaker 2 read is written by the worker (decision 0124)."""
+    said = flow.compatibility
+    if said is None:
+        return
+    for side, name in said.list_written_topics():
+        for operation in ("CREATE", "WRITE"):
+            why = "write what MirrorMaker's clients read (`compatibility`)"
+            yield _topic(flow.source if side == "source" else flow.target, name, operation, why)
+    if said.heartbeats:
+        yield _topic(flow.source, HEARTBEATS_TOPIC, "READ", "mirror heartbeats")
+    if said.checkpoints and flow.sync.groups.mode != "continuous":
+        yield from _groups(plan, flow, (flow.sync.groups.mode,), reading=True)
+    if said.source_group is not None:
+        why = "commit how far the flow has copied (`compatibility.source_group`)"
+        yield RequiredRight(flow.source, "GROUP", said.source_group, "LITERAL", "READ", why)
 
 
 def _start(flow: PlanFlow) -> Iterator[RequiredRight]:

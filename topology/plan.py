@@ -17,6 +17,7 @@ from topology.egress_compression import EgressCompression
 from topology.errors import NotInPlan, UnreadablePlan
 from topology.external_flows import ExternalFlow
 from topology.migration_waves import PlanMigration
+from topology.mirror_compatibility import MirrorCompatibility
 from topology.naming import Naming
 from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
 from topology.record_transform import RecordTransform
@@ -214,6 +215,7 @@ class PlanFlow:
     beside: what other tools copy from or to the flow's source; the flow leaves their records and topics to them.
     source_rack: the rack of the source that the workers stand in; they fetch from a replica there (KIP-392). None: from
     leaders.
+    compatibility: what is written beside the copy for tools that were made for MirrorMaker 2; None: nothing.
     """
 
     id: str
@@ -256,6 +258,7 @@ class PlanFlow:
     beside: tuple[ExternalFlow, ...] = ()
     source_rack: str | None = None
     protect: bool = False
+    compatibility: MirrorCompatibility | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
@@ -325,24 +328,20 @@ class PlanFlow:
             "offsets_reason": self.offsets_reason,
             "sync": self.sync.to_json(),
         }
-        if replace(self.verify, every_ms=None) != PROVEN_ON_DEMAND:  # older plans keep their hash
-            value["verify"] = self.verify.to_json()
-        if self.allows_repeats:  # older plans keep their hash
-            value["allows_repeats"] = True
-        if self.placement != "embedded":  # older plans keep their hash
-            value["placement"] = self.placement
-        if self.heal_ms is not None:  # older plans keep their hash
-            value["heal_ms"] = self.heal_ms
-        if self.compression is not None:  # older plans keep their hash
-            value["compression"] = self.compression.to_json()
-        if self.transform is not None:  # older plans keep their hash
-            value["transform"] = self.transform.to_json()
-        if self.end is not None:  # older plans keep their hash
-            value["end"] = encode_bound(self.end)
-        if self.beside:  # older plans keep their hash
-            value["beside"] = [each.to_json() for each in self.beside]
-        late = {"source_rack": self.source_rack, "protect": self.protect}
-        return value | {name: each for name, each in late.items() if each}  # older plans keep their hash
+        late = {  # what older plans did not have is left out where it is unused: they keep their hash
+            "verify": None if replace(self.verify, every_ms=None) == PROVEN_ON_DEMAND else self.verify.to_json(),
+            "allows_repeats": self.allows_repeats or None,
+            "placement": None if self.placement == "embedded" else self.placement,
+            "heal_ms": self.heal_ms,
+            "compression": None if self.compression is None else self.compression.to_json(),
+            "transform": None if self.transform is None else self.transform.to_json(),
+            "end": None if self.end is None else encode_bound(self.end),
+            "beside": [each.to_json() for each in self.beside] or None,
+            "source_rack": self.source_rack or None,
+            "protect": self.protect or None,
+            "compatibility": None if self.compatibility is None else self.compatibility.to_json(),
+        }
+        return value | {key: each for key, each in late.items() if each is not None}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
@@ -357,6 +356,7 @@ class PlanFlow:
                 "start": decode_bound(value.get("start", "earliest")),
                 "end": decode_bound(value.get("end")),
                 "beside": tuple(map(ExternalFlow.from_json, value.get("beside", ()))),
+                "compatibility": MirrorCompatibility.from_json(value.get("compatibility")),
                 "verify": ProofPolicy.from_json(value.get("verify", {}), every_ms),
                 "topics": TopicSelection.from_json(value["topics"]),
                 "naming": Naming.from_json(value["naming"]),

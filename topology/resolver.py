@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from topology.application_controls import AirflowControl, HttpAuthentication, KubernetesControl, PlanApplication
+from topology.declared_compatibility import (
+    build_mirror_compatibility,
+    keep_source_groups_apart,
+    leave_out_tool_topics,
+)
 from topology.egress_compression import EgressCompression, build_egress_compression
 from topology.external_expansion import build_declared_naming, build_external_flow, find_external_flow_problems
 from topology.finding import Label, Problem
@@ -87,7 +92,7 @@ def resolve_topology(root: CheckedValue, file: str) -> tuple[Topology, list[Prob
         name=root.get("metadata", "name", default=""),
         root=root,
         clusters={alias: _cluster(alias, value) for alias, value in (clusters.fields if clusters else {}).items()},
-        flows=tuple(flows),
+        flows=keep_source_groups_apart(flows),
         migration=_migration(root.at("migration")),
         external_flows=external,
     )
@@ -272,12 +277,13 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
     transactions = settings.get("delivery", "semantics") == "transactions"
     sync, offsets = _sync(settings), settings.get("offsets", default="mapped")
     rewritten = offsets == "aligned" and sync.schemas.translated
+    compatibility, naming = build_mirror_compatibility(settings, draft.source, draft.target), shared.naming(draft)
     return PlanFlow(
         id=draft.id,
         source=draft.source,
         target=draft.target,
-        topics=shared.selection(settings),
-        naming=shared.naming(draft),
+        topics=leave_out_tool_topics(shared.selection(settings), compatibility, naming),
+        naming=naming,
         guard=settings.get("provenance", "guard", default="producer_id"),
         forward=settings.get("provenance", "forward", default="all"),
         engine=settings.get("workers", "engine", default="spark"),
@@ -311,6 +317,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         transform=settings.get("transform"),
         protect=settings.get("protect", default=False),
         source_rack=shared.find_source_rack(draft),
+        compatibility=compatibility,
     )
 
 

@@ -108,8 +108,11 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
     left_out += [f"the approval by {gate.by}" for gate in gates if isinstance(gate, ApprovalGate)]
     left_out += [f"holding for {gate.for_ms / 1000:g} s" for gate in gates if isinstance(gate, HoldGate)]
     left_out += [f"the check {gate.hook}" for gate in gates if isinstance(gate, HookGate)]
-    if flow.sync != NO_SYNC:
+    kinds = (flow.sync.groups, flow.sync.acls, flow.sync.quotas, flow.sync.users, flow.sync.schemas)
+    if any(each.mode != "never" for each in kinds):
         left_out.append("what travels beside records (sync): groups, rights, quotas, users, schema ids")
+    if flow.compatibility is not None:
+        left_out.append("what is written for MirrorMaker's clients (compatibility)")
     if flow.start != "earliest":
         left_out.append(f"start: {flow.start}; the copies are copied from their start")
     if flow.end is not None:
@@ -148,6 +151,7 @@ def _over(flow: PlanFlow, run: str, names: dict[str, str]) -> PlanFlow:
         end=None,
         sync=NO_SYNC,
         protect=False,
+        compatibility=None,
     )
 
 

@@ -20,9 +20,10 @@ from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_
 from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyVerdict, judge_alignment
 from replicator.adoption.log_alignment import LogAlignment, align_logs
 from replicator.adoption.log_digests import DigestedLog
-from replicator.adoption.mirrormaker_format import Checkpoint, MirrorMakerNotes, OffsetSync
+from replicator.adoption.mirrormaker_format import MirrorMakerNotes
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from replicator.mirrormaker_records import Checkpoint, OffsetSync
 from replicator.partition_key import PartitionKey
 from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 

@@ -1,27 +1,25 @@
-"""What MirrorMaker 2 writes down about itself: Connect's source offsets, offset syncs, checkpoints.
+"""What MirrorMaker 2 writes down about its copy: Connect's source offsets, and the records of its own topics.
 
 They are hints and names for people, never proof: syncs are sparse, Connect's offsets are up to a flush interval old.
-Sources (Apache Kafka, connect/mirror and connect/mirror-client): MirrorUtils (source partition and offset, as JSON of
-Connect's internal converter), OffsetSync, Checkpoint. Lengths and numbers are big-endian (protocol types STRING, INT16,
-INT32, INT64); heartbeats are of no use here and are not read.
+Source (Apache Kafka, connect/mirror): MirrorUtils (source partition and offset, as JSON of Connect's internal
+converter). Heartbeats are of no use here and are not read.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from replicator.errors import ReplicatorError
+from replicator.mirrormaker_records import (
+    Checkpoint,
+    OffsetSync,
+    UnreadableNote,
+    decode_checkpoint,
+    decode_offset_sync,
+    show_bytes,
+)
 from topology.bounded_json import parse_json, parse_json_object
-
-_INT16, _INT32, _TWO_INT64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">qq")
-_CHECKPOINT_VERSION: Final = 0
-
-
-class UnreadableNote(ReplicatorError):
-    """A record of one of MirrorMaker's topics that is not what its name says."""
 
 
 class ConnectSourceOffset(NamedTuple):
@@ -33,26 +31,6 @@ class ConnectSourceOffset(NamedTuple):
     topic: str
     partition: int
     offset: int | None
-
-
-class OffsetSync(NamedTuple):
-    """Source offset `upstream` stands at target offset `downstream`. topic: its name on the source."""
-
-    topic: str
-    partition: int
-    upstream: int
-    downstream: int
-
-
-class Checkpoint(NamedTuple):
-    """Where MirrorMaker would send a group. topic: its name on the target."""
-
-    group: str
-    topic: str
-    partition: int
-    upstream: int
-    downstream: int
-    metadata: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +49,17 @@ def decode_source_offset(key: bytes | None, value: bytes | None) -> ConnectSourc
         connector, where = parse_json(key or b"")
         note = None if value is None else parse_json_object(value)
     except (TypeError, ValueError) as error:
-        raise UnreadableNote(f"{_shown(key)} is no source offset of Kafka Connect ({error})") from None
+        raise UnreadableNote(f"{show_bytes(key)} is no source offset of Kafka Connect ({error})") from None
     if not isinstance(where, dict) or not {"cluster", "topic", "partition"} <= where.keys():
         return None
     offset: Any = None if note is None else note.get("offset")
     cluster, topic, partition = where["cluster"], where["topic"], where["partition"]
     right = isinstance(topic, str) and isinstance(cluster, str) and _is_number(partition)
     if not right or not (note is None or _is_number(offset)):
-        raise UnreadableNote(f"{_shown(key)} is no source offset of MirrorMaker 2: its value is {_shown(value)}")
+        raise UnreadableNote(
+            f"{show_bytes(key)} is no source offset of MirrorMaker 2: its value is {show_bytes(value)}"
+        )
     return ConnectSourceOffset(str(connector), cluster, topic, partition, offset)
-
-
-def decode_offset_sync(key: bytes | None, value: bytes | None) -> OffsetSync:
-    """A record of `mm2-offset-syncs.<alias>.internal`. Raises UnreadableNote."""
-    try:
-        topic, at = _string(key or b"", 0)
-        (partition,) = _INT32.unpack_from(key or b"", at)
-        upstream, downstream = _TWO_INT64.unpack_from(value or b"")
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise UnreadableNote(f"{_shown(key)} is no offset sync of MirrorMaker 2 ({error})") from None
-    return OffsetSync(topic, partition, upstream, downstream)
-
-
-def decode_checkpoint(key: bytes | None, value: bytes | None) -> Checkpoint:
-    """A record of `<alias>.checkpoints.internal`. Raises UnreadableNote."""
-    try:
-        group, at = _string(key or b"", 0)
-        topic, at = _string(key or b"", at)
-        (partition,) = _INT32.unpack_from(key or b"", at)
-        (version,) = _INT16.unpack_from(value or b"")
-        if version != _CHECKPOINT_VERSION:
-            raise IndexError(f"version {version}")
-        upstream, downstream = _TWO_INT64.unpack_from(value or b"", 2)
-        metadata, _ = _string(value or b"", 18)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
-        raise UnreadableNote(f"{_shown(key)} is no checkpoint of MirrorMaker 2 ({error})") from None
-    return Checkpoint(group, topic, partition, upstream, downstream, metadata)
 
 
 def build_mirrormaker_notes(
@@ -137,17 +90,5 @@ def build_mirrormaker_notes(
     return found
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    (size,) = _INT16.unpack_from(data, at)
-    at += 2
-    if size < 0 or at + size > len(data):
-        raise IndexError(f"a string of {size} bytes")
-    return data[at : at + size].decode(), at + size
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _shown(content: bytes | None) -> str:
-    return "a record without a key" if content is None else repr(content[:80])

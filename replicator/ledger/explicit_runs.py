@@ -87,6 +87,15 @@ class ExplicitRunMap(OffsetMap):
         """Source offset to copy next if the target log ends at `target_end`."""
         return self.position if target_end >= self._end else self.to_source(target_end)
 
+    def find_last_record(self, target_end: int) -> OffsetRun | None:
+        """See OffsetMap. Records of other writers and markers are passed over."""
+        at = bisect_right(self._targets, target_end - 1) - 1
+        if at < 0:
+            return None
+        target, source, records = self.counted[at]
+        last = min(records, target_end - target) - 1
+        return OffsetRun(target + last, source + last)
+
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
         """The runs below `target_end`; the last one is cut there."""
         for target, source, records in self.counted:

@@ -100,6 +100,11 @@ class JoinedOffsetMap(OffsetMap):
         """Source offset to copy next if the target log ends at `target_end`."""
         return self.to_source(target_end)
 
+    def find_last_record(self, target_end: int) -> OffsetRun | None:
+        """See OffsetMap: of ours, else of the other tool."""
+        own = self.back.find_last_record(target_end) if target_end > self.base else None
+        return own or self.front.find_last_record(min(self.base, target_end))
+
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
         """The runs of both parts below `target_end`."""
         yield from self.front.stretches(target_end)

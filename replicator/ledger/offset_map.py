@@ -93,6 +93,11 @@ class OffsetMap:
         """The source is copied through (everything below) this offset when the target's log ends at `target_end`."""
         return self.to_source(target_end) if self.runs else 0
 
+    def find_last_record(self, target_end: int) -> OffsetRun | None:
+        """Where the last record stands that was copied below `target_end`, on both sides; None where there is none."""
+        at = bisect_right(self._targets, target_end - 1) - 1
+        return None if at < 0 else OffsetRun(target_end - 1, self._sources[at] + target_end - 1 - self._targets[at])
+
     def stretches(self, target_end: int) -> Iterator[ExplicitRun]:
         """The runs that hold records, with their lengths, up to the target's log end."""
         for (target, source), (following, _) in pairwise(chain(self.runs, (OffsetRun(target_end, 0),))):

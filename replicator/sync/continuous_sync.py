@@ -15,14 +15,22 @@ from clusters.flow_records import FlowRecord
 from clusters.settings import ConnectionSettings, SettingsLookup
 from clusters.sync_reports import SyncReport, SyncState, delete_sync_report, read_sync_reports, write_sync_report
 from replicator.errors import ReplicatorError
-from replicator.sync.all_kinds import SYNC_KINDS
-from replicator.sync.sync_kind import DifferenceOutcome, ReportingSyncKind, SyncClusters, SyncKind
+from replicator.sync.all_kinds import KEPT_KINDS
+from replicator.sync.sync_kind import (
+    DifferenceOutcome,
+    RememberingSyncKind,
+    ReportingSyncKind,
+    SyncClusters,
+    SyncKind,
+)
 from topology.drift import FieldDrift
 from topology.plan import PlanFlow
 
 log = logging.getLogger("watershed.sync")
 
 _FAILED_AGAIN_S = 5.0
+_THREADS = 8  # a cluster that does not answer holds one up to a minute for each kind
+_KeptKind = SyncKind | ReportingSyncKind
 
 
 @dataclass(slots=True)
@@ -34,13 +42,13 @@ class ContinuousSync:
     connect: SettingsLookup
     worker_id: str
     writer: ControlWriter
-    kinds: tuple[SyncKind, ...] = SYNC_KINDS
+    kinds: tuple[_KeptKind, ...] = KEPT_KINDS
     reports: Callable[[ConnectionSettings], list[SyncReport]] = read_sync_reports
     _leading: bool = False
     _due: dict[tuple[str, str], float] = field(default_factory=dict)
     _under_way: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
     _told: dict[str, SyncReport] = field(default_factory=dict)  # by key, as last written
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(4, thread_name_prefix="sync"))
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, thread_name_prefix="sync"))
 
     def step(self, slots: Iterable[int], flows: Mapping[str, FlowRecord]) -> None:
         """One round: `slots` are this worker's."""
@@ -75,6 +83,9 @@ class ContinuousSync:
 
     def _remember(self) -> None:
         """What a worker before told, so that it is taken back once it is over. Runs in the pool."""
+        for kind in self.kinds:
+            if isinstance(kind, RememberingSyncKind):
+                kind.forget()
         try:
             self._told = {each.key: each for each in self.reports(self.target)}
         except ClusterError as error:
@@ -92,7 +103,7 @@ class ContinuousSync:
                 delete_sync_report(self.writer, old)
                 del self._told[key]
 
-    def _once(self, kind: SyncKind, record: FlowRecord, running: tuple[PlanFlow, ...]) -> None:
+    def _once(self, kind: _KeptKind, record: FlowRecord, running: tuple[PlanFlow, ...]) -> None:
         """Runs in the pool."""
         flow = record.serving
         try:
@@ -117,7 +128,7 @@ class ContinuousSync:
             why = f"a fault of Watershed's own, see the worker's log ({type(error).__name__})"
             self._tell(flow.id, kind, [SyncReport(flow.id, kind.name, "", "failed", why)])
 
-    def _tell(self, flow_id: str, kind: SyncKind, found: list[SyncReport]) -> None:
+    def _tell(self, flow_id: str, kind: _KeptKind, found: list[SyncReport]) -> None:
         """Write what is new, and take back what is over."""
         now = {each.key: each for each in found}
         for key, report in now.items():

@@ -153,15 +153,15 @@ class CopiedLogs:
         here = self.here.get(place)
         if way.forward is not None:
             there = self.there.get(way.forward)
-            held, recreated = self._held(flow, place, here, there)
+            held, recreated = self.find_copy(flow, place, here, there)
             forward = ForwardCopy(way.forward, held, here, there, recreated, self.aligned)
         if way.returning is not None:
             brought, origin = way.returning
-            held, recreated = self._held(brought, origin, self.there.get(origin), here)
+            held, recreated = self.find_copy(brought, origin, self.there.get(origin), here)
             backward = ReverseCopy(origin, held, recreated)
         return translate_position(place, at, forward, backward)
 
-    def _held(
+    def find_copy(
         self, flow: str, source: TopicPartition, at_source: LogOffsets | None, at_target: LogOffsets | None
     ) -> tuple[CopiedPartition | None, str]:
         """A flow's copy of its source partition, and why it does not speak of the topics that are there now."""

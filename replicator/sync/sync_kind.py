@@ -69,6 +69,25 @@ class SyncKind(Protocol):
 class ReportingSyncKind(Protocol):
     """A kind that compares and carries over in one go while it is `continuous`, and reports more than differences."""
 
+    @property
+    def name(self) -> str:
+        """As `SyncKind.name`."""
+
+    def mode(self, flow: PlanFlow) -> SyncMode:
+        """As `SyncKind.mode`."""
+
+    def every_ms(self, flow: PlanFlow) -> int:
+        """As `SyncKind.every_ms`."""
+        ...
+
     def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
         """One round: every thing that it is about, with what became of it. Raises ClusterError."""
         ...
+
+
+@runtime_checkable
+class RememberingSyncKind(Protocol):
+    """A kind that remembers what it wrote, so that it does not write it again."""
+
+    def forget(self) -> None:
+        """Another worker may have written since: from now on nothing is known to be written."""

@@ -102,6 +102,7 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
         grow=before.grow,
         offsets_reason=before.offsets_reason,
         sync=before.sync,
+        compatibility=before.compatibility,
     ) and before.sync.schemas.has_same_output_as(after.sync.schemas)
 
 

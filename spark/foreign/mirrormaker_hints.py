@@ -13,7 +13,7 @@ from clusters.control_records import read_messages
 from clusters.errors import ClusterError
 from clusters.settings import ConnectionSettings
 from clusters.topic_partition import TopicPartition
-from replicator.adoption.mirrormaker_format import UnreadableNote, decode_offset_sync
+from replicator.mirrormaker_records import UnreadableNote, decode_offset_sync
 from spark.foreign.inferred_alignment import OffsetHint
 from spark.judging.flow_observation import FlowFacts
 

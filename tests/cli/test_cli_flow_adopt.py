@@ -18,8 +18,8 @@ from cutover.operations.adoption import (
 )
 from replicator.adoption.copy_proof import PartitionProof
 from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
-from replicator.adoption.mirrormaker_format import Checkpoint
 from replicator.ledger.offset_map import ExplicitRun
+from replicator.mirrormaker_records import Checkpoint
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import OffsetSpan
 from topology import compile_path

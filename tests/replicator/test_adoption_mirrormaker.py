@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from replicator.adoption.mirrormaker_format import (
+from replicator.adoption.mirrormaker_format import ConnectSourceOffset, build_mirrormaker_notes, decode_source_offset
+from replicator.mirrormaker_records import (
     Checkpoint,
-    ConnectSourceOffset,
     OffsetSync,
     UnreadableNote,
-    build_mirrormaker_notes,
     decode_checkpoint,
     decode_offset_sync,
-    decode_source_offset,
 )
 
 RECORDED = Path(__file__).parents[1] / "cases" / "adoption" / "mirrormaker-4.3.1.json"

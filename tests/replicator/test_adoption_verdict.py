@@ -17,8 +17,8 @@ from replicator.adoption.duplicates_and_gaps import (
 )
 from replicator.adoption.log_alignment import align_logs
 from replicator.adoption.log_digests import DigestedLog
-from replicator.adoption.mirrormaker_format import Checkpoint
 from replicator.ledger.offset_map import ExplicitRun
+from replicator.mirrormaker_records import Checkpoint
 from replicator.partition_states import OffsetSpan
 from tests.replicator.adopting import log_of
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from clusters.registry.schema import AVRO, Schema, render_canonical_schema
-from replicator.adoption.mirrormaker_format import UnreadableNote, decode_source_offset
+from replicator.adoption.mirrormaker_format import decode_source_offset
+from replicator.mirrormaker_records import UnreadableNote
 from spark.errors import WrongUse
 from spark.evidence.evidence_folder import SUMMARY_FILE, read_summary
 from spark.judging.earlier_proof import read_earlier_proof

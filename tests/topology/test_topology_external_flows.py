@@ -229,6 +229,8 @@ def test_heartbeats_that_are_left_out_are_no_finding() -> None:
 
     assert ask(wide + scan) == {"NAM308", "NAM314"}
     assert ask(wide + "external_flows:\n" + tool(", topics: {include: [payments]}") + scan) == set()
+    ours = "compatibility: {mirrormaker: {heartbeats: true, offset_syncs: true}}"  # then these topics are ours
+    assert ask(wide.replace("}}\n", "}, " + ours + "}\n") + scan) == set()
 
 
 def test_equal_offsets_do_not_go_with_records_that_are_left_out() -> None:

@@ -24,7 +24,7 @@ from topology.interop.import_formats import ForeignDocument, find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from topology.interop.imported_topology import ImportedCluster, ImportedTopology
 from topology.interop.java_properties import parse_properties
-from topology.interop.mm2_connector_merge import merge_connector_settings
+from topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
 from topology.interop.mm2_flow import build_mirror_flow
 from topology.interop.mm2_pair import MirrorCluster, MirrorPair
 from topology.interop.topology_writer import build_cluster_alias
@@ -217,8 +217,9 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
                 f"{only} connector {source}->{target}", "it copies no topics, so it is no flow", where
             )
             continue
-        checkpoint = kinds.get("Checkpoint")
-        config = merge_connector_settings(_plain(main), _plain(checkpoint) if checkpoint else None, notes)
+        checkpoint, beats = kinds.get("Checkpoint"), kinds.get("Heartbeat")
+        heartbeat = {} if beats is None else state_heartbeats("MirrorHeartbeatConnector", beats.where) | _plain(beats)
+        config = merge_connector_settings(_plain(main), _plain(checkpoint) if checkpoint else None, heartbeat, notes)
         returns = source in ways.get(target, set())
         pairs.append(
             MirrorPair(

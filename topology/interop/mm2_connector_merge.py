@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topology.finding import Label
+from topology.finding import FileSpan, Label
 from topology.interop.import_notes import ForeignSetting, ImportNotes
 from topology.interop.mm2_pair import is_identity_policy
 
 # MirrorCheckpointConfig; all else that is carried over belongs to the source connector
-_CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups)(?:\..+)?")
+_CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups|emit\.checkpoints)(?:\..+)?")
+_HEARTBEATS = "emit.heartbeats."  # MirrorHeartbeatConfig
 # must be equal in both, which nothing verifies: key -> (its default, what goes wrong)
 _NAMES = "offsets are translated for topics that have other names"
 _SEPARATOR = "replication.policy.separator"
@@ -28,10 +29,16 @@ _SHARED = {
 
 
 def merge_connector_settings(
-    source: Mapping[str, ForeignSetting], checkpoint: Mapping[str, ForeignSetting] | None, notes: ImportNotes
+    source: Mapping[str, ForeignSetting],
+    checkpoint: Mapping[str, ForeignSetting] | None,
+    heartbeat: Mapping[str, ForeignSetting],
+    notes: ImportNotes,
 ) -> dict[str, ForeignSetting]:
-    """The effective settings. Without a checkpoint connector no group offsets are written."""
+    """The effective settings. Without a checkpoint connector no group offsets are written. heartbeat: of the heartbeat
+    connector; nothing where there is none."""
     out = {key: said for key, said in source.items() if not _CHECKPOINT.fullmatch(key)}
+    out = {key: said for key, said in out.items() if not key.startswith(_HEARTBEATS)}
+    out |= {key: said for key, said in heartbeat.items() if key.startswith(_HEARTBEATS)}
     if checkpoint is None:
         return out
     for key, (default, harm) in _SHARED.items():
@@ -49,3 +56,8 @@ def merge_connector_settings(
                 more=(Label(more.span, "the other connector"),) if more is not None else (),
             )
     return out | {key: said for key, said in checkpoint.items() if _CHECKPOINT.fullmatch(key)}
+
+
+def state_heartbeats(name: str, where: FileSpan) -> dict[str, ForeignSetting]:
+    """What the presence of a heartbeat connector says: heartbeats are written, unless its own settings differ."""
+    return {"emit.heartbeats.enabled": ForeignSetting(name, "true", where, where)}

@@ -67,6 +67,18 @@ def _flows(flows: Sequence[MirrorExportFlow]) -> Iterator[str]:
         yield ""
         yield _line(f"{route}.enabled", "true" if flow.enabled else "false")
         yield from (_line(f"{route}.{key}", value) for key, value in flow.config.items() if key not in shared)
+    yield from _write_heartbeats(flows)
+
+
+def _write_heartbeats(flows: Sequence[MirrorExportFlow]) -> Iterator[str]:
+    """MirrorMaker writes the heartbeats of a way to its target, and mirrors those that it finds at its source: so the
+    way back, which need not copy anything, writes them there."""
+    beating = {(flow.source, flow.target) for flow in flows if "emit.heartbeats.enabled" in flow.config}
+    for source, target in sorted(beating):
+        if (target, source) not in beating:
+            yield ""
+            yield f"# heartbeats at {source}, which {source}->{target} mirrors"
+            yield _line(f"{target}->{source}.emit.heartbeats.enabled", "true")
 
 
 def _connection(name: str, cluster: PlanCluster, topology: Topology, notes: ImportNotes) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from topology.interop.import_notes import ImportNotes
+from topology.interop.mm2_compatibility import build_compatibility_settings
 from topology.interop.mm2_export_topics import build_export_topic_lists
 from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY
 from topology.interop.mm2_topic_list import encode_topic_list
@@ -32,6 +33,8 @@ _CARRIED = {
     "sync.configs.exclude",
     "sync.acls.mode",
     "sync.groups",
+    *(f"compatibility.mirrormaker.{each}" for each in ("heartbeats", "checkpoints", "offset_syncs", "separator")),
+    *(f"compatibility.mirrormaker.{each}" for each in ("heartbeat_interval", "checkpoint_interval", "offset_syncs_at")),
 }
 _WHY = {
     "provenance.guard": "MirrorMaker stops loops by names only",
@@ -43,6 +46,8 @@ _WHY = {
     "workers.near": "say `consumer.client.rack` of the source for a rack",
     "workers.quota": "set quotas for MirrorMaker's clients at the brokers",
     "slo": "MirrorMaker promises nothing; put it into your alerts",
+    "compatibility.mirrormaker.aliases": "MirrorMaker has one name for a cluster, in all topics",
+    "compatibility.source_group": "MirrorMaker commits nothing at the source",
     "sync.quotas": "MirrorMaker copies no quotas",
     "sync.users": "MirrorMaker says nothing of users",
     "sync.schemas": "MirrorMaker copies no schemas",
@@ -164,7 +169,7 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
         notes.add_not_carried("delivery.start", why, settings.where("delivery", "start"))
     if (isolation := settings.get("delivery", "isolation")) is not None:
         out["consumer.isolation.level"] = isolation
-    out |= _sync(flow, notes)
+    out |= _sync(flow, notes) | dict(build_compatibility_settings(flow))
     for path, value in _said(settings):
         if path == "delivery.semantics" and value.data in ("exactly_once", "at_least_once"):
             continue

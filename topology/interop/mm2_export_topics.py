@@ -48,7 +48,10 @@ def build_export_topic_lists(
     if not text:
         notes.add_not_carried(f"flow {flow.id}", "nothing of its topics can be said; the flow is left out", place)
         return None
-    banned, unsaid = encode_topic_list((*flow.plan.topics.exclude, *hidden))
+    said = flow.plan.compatibility  # MirrorMaker leaves out by itself what it writes
+    own = () if said is None else said.list_left_out_topics(flow.plan.naming)
+    excluded = tuple(each for each in flow.plan.topics.exclude if each not in own)
+    banned, unsaid = encode_topic_list((*excluded, *hidden))
     if unsaid:
         why = f"its exclude {unsaid[0]} is no Java regex without a comma; the flow is left out, it would copy too much"
         notes.add_not_carried(f"flow {flow.id}", why, flow.settings.where("topics", "exclude"))

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from topology.interop.import_notes import ImportNotes, parse_java_boolean
+from topology.interop.import_numbers import parse_setting_number, render_seconds
 from topology.interop.imported_topology import ImportedFlow
+from topology.interop.mm2_compatibility import build_pair_compatibility
 from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, MirrorPair
 from topology.interop.mm2_selection import MirrorSelection, build_group_selectors, build_mirror_selection
 from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
@@ -35,6 +37,7 @@ def build_mirror_flow(pair: MirrorPair, notes: ImportNotes) -> ImportedFlow:
         settings["sync"] = sync
     settings |= _workers(pair, notes)
     chosen: MirrorSelection = build_mirror_selection(pair, notes)
+    settings |= build_pair_compatibility(pair, notes)
     if chosen.allow_internal:
         settings["topics"] = {"allow_internal": True}
     return ImportedFlow(pair.source.alias, pair.target.alias, chosen.include, chosen.exclude, settings=settings)
@@ -114,7 +117,7 @@ def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
 
 def _replication_factor(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     said = pair.config.get("replication.factor")
-    number = _number(said, notes)
+    number = parse_setting_number(said, notes)
     if said is None:
         notes.add_not_carried(
             f"replication factor of {pair.source.name}->{pair.target.name}",
@@ -199,7 +202,7 @@ def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
         return {"mode": "never"}
     out: dict[str, Any] = {"mode": "continuous"}
     interval = pair.config.get("sync.group.offsets.interval.seconds")
-    seconds = _number(interval, notes)
+    seconds = parse_setting_number(interval, notes)
     out["interval"] = render_seconds(60 if seconds is None else max(1, seconds))
     include, exclude = build_group_selectors(pair, notes)
     if include:
@@ -213,14 +216,14 @@ def _groups(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
 def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     out: dict[str, Any] = {}
     tasks = pair.config.get("tasks.max")
-    number = _number(tasks, notes)
+    number = parse_setting_number(tasks, notes)
     if tasks is not None and number is not None:
         if 1 <= number <= 1000:
             out["count"] = number
         else:
             notes.add_problem("SYN011", f"`{tasks.name}`: expected a number from 1 to 1000", tasks.span)
     refresh = pair.config.get("refresh.topics.interval.seconds")
-    seconds = _number(refresh, notes)
+    seconds = parse_setting_number(refresh, notes)
     if refresh is not None and seconds is not None and seconds > 0:
         out["discovery"] = render_seconds(seconds)
         if seconds >= _DAY_S:
@@ -234,19 +237,3 @@ def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
                 severity="warning",
             )
     return {"workers": out} if out else {}
-
-
-def render_seconds(seconds: int) -> str:
-    """`90s`, `10m`, `2h`."""
-    if seconds % 3600 == 0:
-        return f"{seconds // 3600}h"
-    return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
-
-
-def _number(said: ForeignSetting | None, notes: ImportNotes) -> int | None:
-    if said is None:
-        return None
-    if re.fullmatch(r"-?[0-9]{1,9}", said.text.strip()) is None:
-        notes.add_problem("SYN011", f"`{said.name}`: expected a whole number", said.span)
-        return None
-    return int(said.text)

@@ -19,7 +19,9 @@ enabled topics topics.exclude topics.blacklist topics.whitelist groups groups.ex
 groups.whitelist replication.policy.class replication.policy.separator replication.factor
 sync.topic.configs.enabled sync.topic.acls.enabled sync.group.offsets.enabled
 sync.group.offsets.interval.seconds config.properties.exclude config.properties.blacklist
-refresh.topics.interval.seconds tasks.max source.cluster.alias target.cluster.alias exactly.once.source.support
+refresh.topics.interval.seconds tasks.max emit.heartbeats.enabled emit.heartbeats.interval.seconds
+emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset-syncs.topic.location
+source.cluster.alias target.cluster.alias exactly.once.source.support
 exactly.once.support consumer.auto.offset.reset consumer.isolation.level name connector.class
 """
 CARRIED_MM2_KEYS = frozenset(_CARRIED.split())
@@ -35,7 +37,7 @@ RENAMED_MM2_KEYS = {
 BASIC_CONNECTION_KEYS = frozenset({"security.protocol", "bootstrap.servers"})
 _SECURITY = re.compile(r"(?:sasl|ssl)\.[a-z0-9._]+")
 
-_LEDGER = "Watershed keeps its positions and its exact offset map in a ledger on the target"
+_THREE_REPLICAS = "topics of `compatibility` get three replicas, or one for each broker where there are fewer"
 _CONNECT = "a setting of the Connect worker; Watershed has none"
 _CLIENT = "tuning of a Kafka client; Watershed tunes its own"
 _FOLLOWED = "topics, partitions and groups are always followed; `workers.discovery` says how often"
@@ -45,9 +47,9 @@ _AS_ALWAYS = frozenset({("refresh.topics.enabled", "true"), ("refresh.groups.ena
 _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
-        (r"offset-syncs\.topic\..*|emit\.offset-syncs\.enabled|offset\.lag\.max", _LEDGER),
-        (r"(?:emit\.)?checkpoints\.(?:topic\.)?.*", _LEDGER),
-        (r"(?:emit\.)?heartbeats\..*", "`topology status` shows lag and progress itself; there are no heartbeats"),
+        (r"offset\.lag\.max", "offset syncs are written each five seconds (`compatibility.mirrormaker.offset_syncs`)"),
+        (r"(?:offset-syncs|checkpoints|heartbeats)\.topic\..*", _THREE_REPLICAS),
+        (r"heartbeats\.replication\.enabled", "`compatibility.mirrormaker.heartbeats` mirrors them, too"),
         (r"sync\.topic\.(?:configs|acls)\.interval\.seconds", "Watershed compares every 30 seconds"),
         (r"refresh\.(?:topics|groups)\.(?:enabled|interval\.seconds)", _FOLLOWED),
         (r"topic\.filter\.class", "a class that selects topics cannot be read; say its choice in `topics`"),
@@ -98,8 +100,6 @@ _LEFT: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 # for the nearest known word: keys that people write by hand
 _OFTEN = """
-emit.heartbeats.enabled emit.heartbeats.interval.seconds emit.checkpoints.enabled
-emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset-syncs.topic.location
 offset-syncs.topic.replication.factor checkpoints.topic.replication.factor heartbeats.topic.replication.factor
 heartbeats.replication.enabled refresh.topics.enabled refresh.groups.enabled refresh.groups.interval.seconds
 sync.topic.configs.interval.seconds sync.topic.acls.interval.seconds offset.lag.max topic.filter.class

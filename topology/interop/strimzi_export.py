@@ -21,8 +21,15 @@ from topology.plan import PlanCluster
 from topology.secret_ref import SecretRef
 
 _API_VERSION = "kafka.strimzi.io/v1"
-_CHECKPOINT = ("groups", "groups.exclude", "sync.group.offsets.enabled", "sync.group.offsets.interval.seconds")
-_SHARED = ("replication.policy.class", "replication.policy.separator")
+_CHECKPOINT = (
+    "groups",
+    "groups.exclude",
+    "sync.group.offsets.enabled",
+    "sync.group.offsets.interval.seconds",
+    "emit.checkpoints.enabled",
+    "emit.checkpoints.interval.seconds",
+)
+_SHARED = ("replication.policy.class", "replication.policy.separator", "offset-syncs.topic.location")
 _PATTERNS = {
     "topics": "topicsPattern",
     "topics.exclude": "topicsExcludePattern",
@@ -37,6 +44,11 @@ def write(topology: Topology) -> ExportedTopology:
     names = choose_mirror_aliases(topology)
     flows = build_export_flows(topology, names, notes)
     note_unexported_sections(topology, notes)
+    for each in flows:
+        if "emit.heartbeats.enabled" in each.config:
+            place = each.flow.settings.where("compatibility", "mirrormaker", "heartbeats")
+            why = "the resource has no heartbeat connector (Strimzi's v1)"
+            notes.add_not_carried(f"compatibility.mirrormaker.heartbeats of flow {each.flow.id}", why, place)
     described = {
         names[alias]: _cluster(names[alias], cluster, topology, notes) for alias, cluster in topology.clusters.items()
     }
@@ -76,7 +88,7 @@ def _resource(
 
 
 def _mirror(flow: MirrorExportFlow, described: dict[str, Any]) -> dict[str, Any]:
-    config = dict(flow.config)
+    config = {key: value for key, value in flow.config.items() if not key.startswith("emit.heartbeats.")}
     tasks = config.pop("tasks.max", None)
     patterns = {name: config.pop(key) for key, name in _PATTERNS.items() if key in config}
     checkpoint = {key: config.pop(key) for key in _CHECKPOINT if key in config}

@@ -8,7 +8,7 @@ from topology.interop import mm2_settings
 from topology.interop.client_security import check_literal_secrets
 from topology.interop.import_formats import find_child_node
 from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.mm2_connector_merge import merge_connector_settings
+from topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
 from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
 from topology.yaml_tree import YamlNode
 
@@ -48,10 +48,9 @@ def collect_mirror_settings(mirror: YamlNode, notes: ImportNotes) -> dict[str, F
     """The effective settings of both connectors; a pattern of the mirror wins over a connector's config."""
     source = _connector(mirror, "sourceConnector", notes)
     checkpoint = _connector(mirror, "checkpointConnector", notes)
-    _connector(mirror, "heartbeatConnector", notes)
+    heartbeat = _connector(mirror, "heartbeatConnector", notes)
     if find_child_node(mirror, "heartbeatConnector") is not None:
-        why = "`topology status` shows lag and progress itself; there are no heartbeats"
-        notes.add_not_carried("`heartbeatConnector`", why, find_key_span(mirror, "heartbeatConnector"))
+        heartbeat = state_heartbeats("heartbeatConnector", find_key_span(mirror, "heartbeatConnector")) | heartbeat
     for name, key in _PATTERNS.items():
         said = find_scalar_setting(mirror, name)
         if said is not None:
@@ -65,7 +64,7 @@ def collect_mirror_settings(mirror: YamlNode, notes: ImportNotes) -> dict[str, F
         if f"source.{key}" in source:
             source[key] = source[f"source.{key}"]
     return merge_connector_settings(
-        source, checkpoint if find_child_node(mirror, "checkpointConnector") is not None else None, notes
+        source, checkpoint if find_child_node(mirror, "checkpointConnector") is not None else None, heartbeat, notes
     )
 
 

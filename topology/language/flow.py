@@ -39,6 +39,7 @@ from topology.language.scalars import (
     parse_identifier,
     parse_one_line,
 )
+from topology.mirror_compatibility import LEAST_INTERVAL_MS
 from topology.model import CheckedValue
 from topology.naming import build_template_naming
 from topology.record_transform import RECORD_FORMATS, RecordTransform, check_transform
@@ -385,6 +386,66 @@ _COMPRESSION = ConvertedShape(
     ),
     _compression,
 )
+
+
+def _mirrormaker(value: CheckedValue) -> None:
+    for name in ("heartbeat_interval", "checkpoint_interval"):
+        if value.get(name, default=LEAST_INTERVAL_MS) < LEAST_INTERVAL_MS:
+            raise ValueError(f"`{name}` is at least {LEAST_INTERVAL_MS} ms: each time is a request to the brokers")
+
+
+_COMPATIBILITY = RecordShape(
+    {
+        "mirrormaker": ShapeKey(
+            ConvertedShape(
+                RecordShape(
+                    {
+                        "heartbeats": ShapeKey(
+                            BOOLEAN_SHAPE,
+                            "Writes `heartbeats` at the source, and mirrors them to `<source>.heartbeats` at the "
+                            "target.",
+                            "`false`",
+                        ),
+                        "heartbeat_interval": ShapeKey(DURATION_SHAPE, "How often a heartbeat is written.", "`1s`"),
+                        "checkpoints": ShapeKey(
+                            BOOLEAN_SHAPE,
+                            "Writes where groups of the source would go on to `<source>.checkpoints.internal` at the "
+                            "target; `sync.groups.include` and `exclude` say which groups.",
+                            "`false`",
+                        ),
+                        "checkpoint_interval": ShapeKey(
+                            DURATION_SHAPE, "How often groups are looked at for their checkpoints.", "`60s`"
+                        ),
+                        "offset_syncs": ShapeKey(
+                            BOOLEAN_SHAPE,
+                            "Writes pairs of equal positions to `mm2-offset-syncs.<other cluster>.internal`.",
+                            "`false`",
+                        ),
+                        "offset_syncs_at": ShapeKey(
+                            build_enum_shape("source", "target"), "Which cluster holds the offset syncs.", "`source`"
+                        ),
+                        "aliases": ShapeKey(
+                            MapShape(TOPIC_NAME_SHAPE),
+                            "Alias in this file → what MirrorMaker 2 calls the cluster in the names of its topics.",
+                            "the same",
+                        ),
+                        "separator": ShapeKey(
+                            SEPARATOR_SHAPE, "What stands between the parts of those names.", "`naming.separator`, `.`"
+                        ),
+                    }
+                ),
+                _mirrormaker,
+            ),
+            "Topics of MirrorMaker 2 that its clients and dashboards read. See mirrormaker.md.",
+        ),
+        "source_group": ShapeKey(
+            IDENTIFIER_SHAPE,
+            "A group at the source under which the flow commits how far it has copied, for tools that show lag. No "
+            "application uses it, and no flow syncs it.",
+            "nothing is committed",
+        ),
+    }
+)
 _FORMAT = build_enum_shape(*RECORD_FORMATS)
 
 
@@ -497,6 +558,11 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
         "records travel as they are",
     ),
     "sync": ShapeKey(NamedShape("sync", _SYNC), "What else is carried over beside records."),
+    "compatibility": ShapeKey(
+        NamedShape("compatibility", _COMPATIBILITY),
+        "What is written beside the copy for tools that were made for MirrorMaker 2.",
+        "nothing",
+    ),
     "slo": ShapeKey(NamedShape("slo", _SLO), "Budgets: what the flow promises and rules check."),
     "verify": ShapeKey(
         RecordShape(

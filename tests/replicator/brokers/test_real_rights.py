@@ -59,11 +59,15 @@ from replicator.copy.aligned.filling_configs import (
 from replicator.copy.aligned.gap_filler import GapFiller
 from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
 from replicator.copy.transactions.slot_sender import read_transaction_version
+from replicator.sync.checkpoints import CheckpointKind
+from replicator.sync.copied_positions import CopiedPositionKind
 from replicator.sync.groups import GroupKind
+from replicator.sync.heartbeats import HeartbeatKind
 from replicator.sync.sync_kind import SyncClusters
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import assert_exact_copy, plan_for, producer, put, wait_copied, workers
 from topology import compile_path
+from topology.mirror_compatibility import MirrorCompatibility
 from topology.plan import Plan, PlanCluster, PlanSecurity
 from topology.secret_ref import SecretRef
 from topology.selectors import Selector
@@ -333,6 +337,34 @@ def test_groups_are_followed_with_exactly_what_is_named(guarded, topic_name):
     [told] = GroupKind().keep(plan.flows[0], SyncClusters(settings["onprem"], settings["cloud"]))
     assert (told.name, told.state, told.why) == (topic_name, "carried", "")
     for right in needed:
+        revoke(guarded, "probe", right)
+        there = [each for each in everything if each.cluster == right.cluster]
+        await_missing(settings[right.cluster], there, right)
+        grant(guarded, "probe", (right,))
+        await_rights(guarded, "probe", there)
+
+
+@pytest.mark.soak
+def test_mirrormakers_topics_are_written_with_exactly_what_is_named(guarded, topic_name: str) -> None:
+    """And what is refused is told, with the broker's words."""
+    said = MirrorCompatibility("onprem", "cloud", heartbeats=True, checkpoints=True, source_group=topic_name)
+    said = replace(said, offset_syncs="source")
+    plan = plan_for(guarded.admin, topic_name, topic_name, compatibility=said, sync_configs="never")
+    without = replace(plan, flows=tuple(replace(flow, compatibility=None) for flow in plan.flows))
+    with Admin(guarded.admin["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+        ensure_control_topics(admin)
+    apply_plan(without, guarded.admin.__getitem__)
+    everything = derive_required_rights(plan, "worker")
+    needed = [right for right in everything if right not in derive_required_rights(without, "worker")]
+    grant(guarded, "probe", everything)
+    await_rights(guarded, "probe", everything)
+    settings = guarded.settings("probe")
+    sides = SyncClusters(settings["onprem"], settings["cloud"], plan.flows)
+    kinds = (HeartbeatKind(), CheckpointKind(), CopiedPositionKind())
+    told = [report for kind in kinds for report in kind.keep(plan.flows[0], sides)]
+    assert {(each.kind, each.state) for each in told} == {(kind.name, "equal") for kind in kinds}
+    for right in (each for each in needed if each.name != OFFSETS_TOPIC):
         revoke(guarded, "probe", right)
         there = [each for each in everything if each.cluster == right.cluster]
         await_missing(settings[right.cluster], there, right)

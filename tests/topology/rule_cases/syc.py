@@ -1,4 +1,4 @@
-"""SYC501 to SYC522: what is synchronised beside records."""
+"""SYC501 to SYC532: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -454,5 +454,37 @@ CASES: list[Case] = [
         "SYC517",
         "defaults: {merge: {allowed: true}}\n" + ROUND.replace("[p]", "[o]") % (("configs: {mode: continuous}",) * 2),
         ["a-to-b and b-to-a both keep topic configs equal, in opposite directions"],
+    ),
+    (
+        "two flows that copy one topic tell one position",
+        "SYC531",
+        "flows:\n  - {source: a, target: b, topics: {include: [o]}, compatibility: {source_group: lag}}\n"
+        "  - {source: a, target: c, topics: {include: [{glob: 'o*'}]}, compatibility: {source_group: lag}}\n",
+        ["flow a-to-c commits its own position under group `lag` at a, and flow a-to-b commits under it, too"],
+    ),
+    (
+        "two flows with topics of their own",
+        "SYC531",
+        "flows:\n  - {source: a, target: b, topics: {include: [o]}, compatibility: {source_group: lag}}\n"
+        "  - {source: a, target: c, topics: {include: [p]}, compatibility: {source_group: lag}}\n",
+        [],
+    ),
+    (
+        "a group that a wave moves",
+        "SYC531",
+        FLOW % ", compatibility: {source_group: billing}" + MOVE,
+        ["and wave all moves that group"],
+    ),
+    (
+        "a name that a group gets",
+        "SYC531",
+        FLOW % ", sync: {groups: {mode: once, rename: {billing: lag}}}, compatibility: {source_group: lag}",
+        ["and flow a-to-b names it in `sync.groups.rename`"],
+    ),
+    (
+        "an empty group",
+        "SYC532",
+        FLOW % ", compatibility: {source_group: billing}" + SCAN + READ,
+        [],
     ),
 ]

@@ -17,6 +17,7 @@ from topology.rules.nam import (
     nam311_wildcard_consumer_trap,
     nam313_class_without_dots,
     nam314_undeclared_mirrormaker,
+    nam315_mirrormaker_topic_taken,
 )
 
 NAM_RULES: tuple[Rule, ...] = (
@@ -33,4 +34,5 @@ NAM_RULES: tuple[Rule, ...] = (
     nam311_wildcard_consumer_trap.RULE,
     nam313_class_without_dots.RULE,
     nam314_undeclared_mirrormaker.RULE,
+    nam315_mirrormaker_topic_taken.RULE,
 )

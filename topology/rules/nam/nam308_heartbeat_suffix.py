@@ -58,13 +58,27 @@ def _where(flow: Flow, name: str) -> FileSpan:
 
 
 def list_mirrormaker_topics(context: RuleContext, alias: str) -> list[str]:
-    """Topics of a cluster that MirrorMaker 2 keeps for itself, sorted, as a scan saw them."""
+    """Topics of a cluster that MirrorMaker 2 keeps for itself, sorted, as a scan saw them; without those that flows
+    write for its clients (`compatibility`)."""
     cluster = context.inventory.cluster(alias) if context.inventory is not None else None
+    ours = _list_written(context, alias)
     return sorted(
         name
         for name in (cluster.topics if cluster is not None else ())
-        if name == _SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal")
+        if name not in ours
+        and (name == _SUFFIX or name.startswith(("mm2-", "mirrormaker2-")) or name.endswith(".checkpoints.internal"))
     )
+
+
+def _list_written(context: RuleContext, alias: str) -> set[str]:
+    """Topics that flows write at this cluster beside their copies."""
+    return {
+        name
+        for flow in (context.topology.flows if context.topology is not None else ())
+        if flow.plan.compatibility is not None
+        for side, name in flow.plan.compatibility.list_written_topics()
+        if alias == (flow.source if side == "source" else flow.target)
+    }
 
 
 def _list_left_out(context: RuleContext, flow: Flow) -> frozenset[str]:

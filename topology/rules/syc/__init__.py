@@ -28,6 +28,8 @@ from topology.rules.syc import (
     syc522_transform_changes_keys,
     syc526_stretch_promises,
     syc527_rack_serves_nobody,
+    syc531_source_group_of_an_application,
+    syc532_source_group_in_use,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -55,4 +57,6 @@ SYC_RULES: tuple[Rule, ...] = (
     syc522_transform_changes_keys.RULE,
     syc526_stretch_promises.RULE,
     syc527_rack_serves_nobody.RULE,
+    syc531_source_group_of_an_application.RULE,
+    syc532_source_group_in_use.RULE,
 )

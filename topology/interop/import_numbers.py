@@ -1,0 +1,24 @@
+"""Numbers and durations of settings that are imported."""
+
+from __future__ import annotations
+
+import re
+
+from topology.interop.import_notes import ForeignSetting, ImportNotes
+
+
+def render_seconds(seconds: int) -> str:
+    """`90s`, `10m`, `2h`."""
+    if seconds % 3600 == 0:
+        return f"{seconds // 3600}h"
+    return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
+
+
+def parse_setting_number(said: ForeignSetting | None, notes: ImportNotes) -> int | None:
+    """The whole number that a setting holds; None without the setting, and where it holds none, which is noted."""
+    if said is None:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,9}", said.text.strip()) is None:
+        notes.add_problem("SYN011", f"`{said.name}`: expected a whole number", said.span)
+        return None
+    return int(said.text)

@@ -143,7 +143,13 @@ def test_each_release_is_fetched_once_and_held_to_its_own_checksums(
         fetch_release(find_release("2.1.1"), environ)
 
 
-RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "lab/releases/pom.xml", "tests/schemas/pom.xml"]
+RECORDED = [
+    "lab/pom.xml",
+    "lab/registry.pom.xml",
+    "lab/releases/pom.xml",
+    "lab/streams.pom.xml",
+    "tests/schemas/pom.xml",
+]
 
 
 def test_what_is_cached_is_what_the_checkout_names() -> None:

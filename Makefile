@@ -169,7 +169,7 @@ requirements: env ## pin the dependencies anew, with their hashes
 
 # lab/releases/pom.xml: a file for each release of lab/releases.py. bench/spark_kafka.xml is left out while Maven has no connector for this Spark.
 checksums: env ## write down the checksums of the jars, after a version in one of these POMs was changed
-	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml lab/releases/pom.xml tests/clusters/usage/exporter.pom.xml tests/schemas/pom.xml tests/schemas/strimzi.pom.xml
+	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml lab/releases/pom.xml lab/streams.pom.xml tests/clusters/usage/exporter.pom.xml tests/schemas/pom.xml tests/schemas/strimzi.pom.xml
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
 	$(BIN)/python -m lab.sbom watershed.cdx.json

@@ -57,6 +57,7 @@ def _show_loss(plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSett
     """Changes nothing, and asks the source nothing."""
     from cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
     from cutover.failover.loss import build_failover_loss
+    from cutover.failover.streams_standby import assess_states, describe_states, select_states
     from cutover.live.action_handler import LiveActionHandler
     from cutover.live.application_control import NO_APPLICATIONS
     from cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
@@ -75,10 +76,14 @@ def _show_loss(plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSett
     assert isinstance(copies, ObservedCopies)
     assert isinstance(sight, LastSeenSource)
     loss = build_failover_loss(sight.wall_ms, wanted, copies.copies, sight.sights)
+    states = assess_states(select_states(run_plan.flow, run_plan.wave.consumers, sight), copies.copies)
     if form == "json":
-        click.echo(json.dumps({"schema": 1, "wave": run_plan.wave.name, "loss": loss.to_json()}, indent=2))
+        found = {"schema": 1, "wave": run_plan.wave.name, "loss": loss.to_json(), "states": states}
+        click.echo(json.dumps(found, indent=2))
     else:
         click.echo(f"{run_plan.wave.name}, if {run_plan.flow.source} ended now: {loss.describe()}")
+        for text in describe_states(states):
+            click.echo(text)
     return 0
 
 

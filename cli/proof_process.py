@@ -68,6 +68,7 @@ class ProofProcess:
         application proves what came since then: that warms it up. Then it waits for the proof of the tail. The fence
         waits until the application is ready."""
         from cutover.actions import RequestProof
+        from cutover.gates import list_history_topics
         from cutover.step_outcomes import StepOutcomes
 
         names = [step.name for step in run_plan.steps]
@@ -82,8 +83,8 @@ class ProofProcess:
                 return
             if self._process is None:
                 history = known["history_proof"]
-                topics = sorted(StepOutcomes(known).partitions)
-                again = RequestProof(run_plan.flow.id, tuple(topics), history["level"], False, history.get("summary"))
+                topics = list_history_topics(StepOutcomes(known).partitions)
+                again = RequestProof(run_plan.flow.id, topics, history["level"], False, history.get("summary"))
                 place = folder() / "again"
                 self._begin(place, self._arguments(place, again), stays=True)
                 self._awaited = place / _SUMMARY

@@ -42,4 +42,13 @@ def describe_sync_reports(reports: Iterable[dict[str, Any]], *, served: bool = T
             lines.append("  " + ": ".join(filter(None, (report["name"], report["state"], report["why"]))))
         if len(told) > _MOST:
             lines.append(f"  {len(told) - _MOST} more {kind}")
+        standby = [(each["name"], each["detail"]["streams"]["told"]) for each in found if _has_standby(each)]
+        lines += [f"  {name}: {text}" for name, text in standby[:_MOST]]
+        if len(standby) > _MOST:
+            lines.append(f"  {len(standby) - _MOST} more standbys are ready")
     return lines
+
+
+def _has_standby(report: Mapping[str, Any]) -> bool:
+    """Whether a Streams application could go on at the target: what it lacks otherwise is in its own line."""
+    return report["state"] in _FINE and "streams" in report.get("detail", {})

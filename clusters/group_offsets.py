@@ -321,6 +321,11 @@ class GroupOffsets:
         lowest, highest, *_ = SUPPORT[Api.TXN_OFFSET_COMMIT]
         return any(self._first().knows(Api.TXN_OFFSET_COMMIT, version) for version in range(lowest, highest + 1))
 
+    def list_partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Partitions of those topics that exist and are shown to this user, sorted."""
+        found = self._first().metadata(tuple(topics)).topics
+        return sorted(TopicPartition(topic.name, each.partition) for topic in found for each in topic.partitions)
+
     def topic_names(self) -> list[str]:
         """Returns the names of all topics that this user may see, sorted; creates none."""
         return self._first().topics()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -35,6 +36,7 @@ from cutover.offsets import encode_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs
 from cutover.withheld_rights_steps import check_withheld_rights
+from topology.kafka_streams import is_repartition_topic
 from topology.migration_waves import WaveWindow
 
 STEADY_LAG_MS: Final = 60_000  # as long as a flow may copy nothing before it is called stalled (Policy.stall_ms)
@@ -204,12 +206,18 @@ def prove_history(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     yield from require_proof(context, outcome, context.policy.history_level, final=False, since=None)
 
 
+def list_history_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    """What can be proven while applications run: all topics but the repartition topics of Kafka Streams, from which a
+    running application deletes what it has processed, also while it is compared. The tail's proof reads them whole."""
+    return tuple(sorted(topic for topic in topics if not is_repartition_topic(topic)))
+
+
 def require_proof(
     context: RunContext, outcome: JsonObject, level: str, *, final: bool, since: str | None
 ) -> ActionGenerator[None]:
     """Ask for a proof. Raises Refused unless it says `proven` (or `repeated`, of a flow whose file allows repeats) with
     unproven = 0: both words count."""
-    topics = tuple(sorted(context.partitions()))
+    topics = tuple(sorted(context.partitions())) if final else list_history_topics(context.partitions())
     seen = yield from perform_action(
         RequestProof(context.flow.id, topics, level, final, since), ProofOutcome, context.policy
     )

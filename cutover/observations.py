@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from clusters.streams_state_range import StateRange
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.offset_translation import CopiedPartition
 
@@ -293,11 +294,13 @@ class LastSeenPartition:
 @dataclass(frozen=True, slots=True)
 class LastSeenSource(Observation):
     """By source partition; one of which nothing was ever reported is absent. wall_ms: now, ms since 1970. carried:
-    group → when its positions were last compared with the source (ms since 1970), and how that ended."""
+    group → when its positions were last compared with the source (ms since 1970), and how that ended. states: Streams
+    application → the state that came with its positions."""
 
     wall_ms: int
     sights: Mapping[TopicPartition, LastSeenPartition]
     carried: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    states: Mapping[str, StateRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

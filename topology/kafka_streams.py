@@ -23,12 +23,26 @@ def is_changelog_topic(topic: str) -> bool:
     return topic.endswith("-changelog")
 
 
-def find_streams_topics(application: str, topics: Iterable[str]) -> tuple[str, ...]:
-    """Those that may be of the application with that id, sorted: names do not tell `shop-eu-total-changelog` of the
-    application `shop` from that of `shop-eu`."""
+def is_repartition_topic(topic: str) -> bool:
+    """Whether records pass an application here on their way from one of its steps to the next. While it runs, it
+    deletes those that it has processed, every 30 s by default (`repartition.purge.interval.ms`)."""
+    return is_streams_internal_topic(topic) and not is_changelog_topic(topic)
+
+
+def find_streams_topics(application: str, topics: Iterable[str], others: Iterable[str] = ()) -> tuple[str, ...]:
+    """Those that may be of the application with that id, sorted. others: ids of other applications. Names alone do not
+    tell `shop-eu-total-changelog` of the application `shop` from that of `shop-eu`; where both ids are known, the topic
+    belongs to the longer one."""
     begin = f"{application}-"
+    longer = [f"{each}-" for each in others if each.startswith(begin)]
     return tuple(
         sorted(
-            each for each in topics if each.startswith(begin) and is_streams_internal_topic(each.removeprefix(begin))
+            each
+            for each in topics
+            if _is_topic_of(begin, each) and not any(_is_topic_of(other, each) for other in longer)
         )
     )
+
+
+def _is_topic_of(begin: str, topic: str) -> bool:
+    return topic.startswith(begin) and is_streams_internal_topic(topic.removeprefix(begin))

@@ -337,6 +337,7 @@ def _sync(settings: CheckedValue) -> SyncSettings:
             _names(settings, "groups"),
             settings.get("sync", "groups", "interval", default=GROUP_SYNC_INTERVAL_MS),
             tuple(sorted((name, to.data) for name, to in renames)),
+            tuple(sorted(set(map(str, settings.texts("sync", "groups", "streams"))))),
         ),
         AclSync(
             settings.get("sync", "acls", "mode", default="never"),

@@ -55,12 +55,14 @@ class NameFilter:
 
 @dataclass(frozen=True, slots=True)
 class GroupSync:
-    """rename: group id at the source → id at the target; others keep theirs."""
+    """rename: group id at the source → id at the target; others keep theirs. streams: ids of applications of Kafka
+    Streams whose state travels in topics of the flow, so that their positions may travel, too."""
 
     mode: SyncMode = "never"
     names: NameFilter = NameFilter()
     interval_ms: int = GROUP_SYNC_INTERVAL_MS
     rename: tuple[tuple[str, str], ...] = ()
+    streams: tuple[str, ...] = ()
 
     def target_group(self, group: str) -> str:
         """The id of a group at the target."""
@@ -184,6 +186,7 @@ class SyncSettings:
                 **self.groups.names.to_json(),
                 "interval_ms": self.groups.interval_ms,
                 "rename": dict(self.groups.rename),
+                **({"streams": list(self.groups.streams)} if self.groups.streams else {}),
             },
             "acls": {
                 "mode": self.acls.mode,
@@ -213,6 +216,7 @@ class SyncSettings:
                 NameFilter.from_json(groups),
                 groups["interval_ms"],
                 tuple(sorted(groups["rename"].items())),
+                tuple(map(str, groups.get("streams", ()))),
             ),
             AclSync(
                 acls["mode"],

@@ -10,6 +10,7 @@ from cutover.observations import DivergentRange, ObservedCluster, ObservedDiverg
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext
 from cutover.utc_instant import render_utc_instant
+from topology.kafka_streams import find_streams_topics
 
 _SHOWN: Final = 10
 
@@ -45,6 +46,7 @@ def list_divergent_records(context: RunContext, outcome: JsonObject) -> ActionGe
             f"back carries what was written since the failover only. Copy these topics from {context.flow.source} anew",
             outcome | {"lost_at_old": {str(place): at - end for place, (end, at) in short.items()}},
         )
+    _refuse_divergent_state(context, found.stretches, outcome)
     yield ReportMessage(f"DIVERGENCE: {describe_divergence(found.stretches, old)}", dict(outcome))
     if found.stretches and policy.stranded is None:
         raise Refused(
@@ -54,6 +56,23 @@ def list_divergent_records(context: RunContext, outcome: JsonObject) -> ActionGe
             "them, and read again what follows); --report FILE writes each one's coordinates",
             outcome,
         )
+
+
+def _refuse_divergent_state(context: RunContext, stretches: tuple[DivergentRange, ...], outcome: JsonObject) -> None:
+    """A Streams application restores whatever its changelogs hold. Nobody can take records out of a log, so state that
+    only the old primary has would be in the stores there."""
+    topics = {each.place.topic for each in stretches}
+    for group in context.groups:
+        internal = find_streams_topics(group, topics, context.groups)
+        if internal and group not in context.policy.rebuild:
+            old, new = context.flow.target, context.flow.source
+            raise Refused(
+                f"Streams application {group}: {', '.join(internal)} at {old} hold state that was never copied to "
+                f"{new}, and it would be in the stores that the application restores there. Delete its internal topics "
+                f"at {old}, copy all its topics from {new} by a new flow (with a `suffix`), and move it with `topology "
+                f"migrate`; or let it begin with empty stores (migration.groups.{group}.state: rebuild)",
+                outcome,
+            )
 
 
 def wait_for_empty_old_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

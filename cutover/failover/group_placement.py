@@ -11,6 +11,7 @@ from cutover.actions import (
 )
 from cutover.application_steps import start_application_there
 from cutover.errors import Refused
+from cutover.failover.streams_standby import list_standby_problems, read_state_ranges
 from cutover.groups.group_preflight import commit_positions, read_stable_group
 from cutover.observations import (
     ObservedGroup,
@@ -25,13 +26,15 @@ from cutover.run_context import RunContext, read_target_logs
 
 class _GroupPlacement:
     """Where a group stands at the target. wanted: each partition's position; carried: those that the flow brought;
-    chosen: by the file's policy, or where nothing was ever written; reads: source topics that it reads."""
+    chosen: by the file's policy, or where nothing was ever written; texts: what a Streams application kept beside
+    carried positions; reads: source topics that it reads."""
 
     def __init__(self, seen: ObservedGroup, reads: list[str]) -> None:
         self.kind, self.reads = seen.kind, reads
         self.wanted: dict[TopicPartition, int] = {}
         self.carried: set[TopicPartition] = set()
         self.chosen: dict[TopicPartition, int] = {}
+        self.texts: dict[TopicPartition, str] = {}
         self.problems: list[str] = []
 
     def to_json(self) -> JsonObject:
@@ -55,6 +58,9 @@ def plan_group_placement(context: RunContext, group: str, logs: ObservedLogs) ->
         context.partitions()
     )
     found = _GroupPlacement(seen, topics)
+    state = (yield from read_state_ranges(context)).get(group)
+    found.problems += list_standby_problems(context, group, seen.kind, seen.internal, state)
+    found.texts = {} if state is None else {place: text for place, text in state.texts.items() if place in seen.kept}
     if seen.members:
         found.problems.append(f"group {group} is alive at {flow.target} ({seen.members} members)")
     reads = {context.rename(topic) for topic in topics}
@@ -101,18 +107,20 @@ def plan_group_placement(context: RunContext, group: str, logs: ObservedLogs) ->
 
 
 def place_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """Carried positions stay as they are; only what the file's policy says is committed (compare-and-set)."""
+    """Carried positions stay as they are; only what the file's policy says is committed (compare-and-set), and the text
+    of Streams applications, which our mark had replaced: the time that their windows have reached."""
     outcome["groups"] = {}
     logs = yield from read_target_logs(context)
     for group in context.groups:
         found = yield from plan_group_placement(context, group, logs)
         if found.problems:
             raise Refused("; ".join(found.problems))
-        if found.chosen:
-            done = yield from commit_positions(context, "target", group, found.chosen, {}, found.kind)
-            if any(done.offsets.get(place) != at for place, at in found.chosen.items()):
+        ours = found.chosen | {place: found.wanted[place] for place in found.texts}
+        if ours:
+            done = yield from commit_positions(context, "target", group, ours, found.texts, found.kind)
+            if any(done.offsets.get(place) != at for place, at in ours.items()):
                 raise Refused(
-                    f"group {group}: committed {render_offsets(found.chosen)}, read back {render_offsets(done.offsets)}"
+                    f"group {group}: committed {render_offsets(ours)}, read back {render_offsets(done.offsets)}"
                 )
         outcome["groups"][group] = found.to_json()
         yield ReportMessage(f"group {group}: goes on at {render_offsets(found.wanted)}", outcome["groups"][group])

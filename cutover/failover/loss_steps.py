@@ -20,6 +20,13 @@ from cutover.actions import (
 )
 from cutover.errors import Refused
 from cutover.failover.loss import FailoverLoss, build_failover_loss
+from cutover.failover.streams_standby import (
+    assess_states,
+    describe_states,
+    read_state_ranges,
+    report_states,
+    require_whole_states,
+)
 from cutover.observations import (
     ActionDone,
     ApprovalAnswer,
@@ -31,6 +38,7 @@ from cutover.observations import (
 from cutover.offsets import encode_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from cutover.run_context import RunContext, read_copies, read_target_logs
+from replicator.ledger.offset_translation import CopiedPartition
 
 _AUTOMATIC: Final = "automatic"  # who approves when nobody was asked (`cutover.driver.approve_all`)
 EQUAL_LOOKS_IN_A_ROW: Final = 2  # so often in a row the same is seen
@@ -51,14 +59,26 @@ def declare_loss(context: RunContext, outcome: JsonObject) -> ActionGenerator[No
 
     found = yield from wait_for_condition(look, policy.reach_ms, policy, times=EQUAL_LOOKS_IN_A_ROW)
     outcome["loss"] = found.seen
-    outcome["told"] = found.text
     sight = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, policy)
+    outcome["states"] = yield from _assess_states(context)
+    outcome["told"] = ". ".join((found.text, *describe_states(outcome["states"])))
     outcome["carried"] = {
         group: {"at_ms": sight.carried[group][0], "state": sight.carried[group][1]}
         for group in context.groups
         if group in sight.carried
     }
     yield ReportMessage(f"LOSS: {found.text}", found.seen)
+    yield from report_states(context, outcome["states"])
+
+
+def _assess_states(
+    context: RunContext, ends: Mapping[TopicPartition, int] | None = None
+) -> ActionGenerator[JsonObject]:
+    """Of Streams applications; none may lack state that belongs to its positions. ends: as for `_loss`."""
+    states = yield from read_state_ranges(context)
+    found = assess_states(states, (yield from _read_copies_to(context, ends))) if states else {}
+    require_whole_states(found, context.flow.target)
+    return found
 
 
 def _loss(
@@ -66,11 +86,18 @@ def _loss(
 ) -> ActionGenerator[tuple[FailoverLoss, int]]:
     """ends: of what was copied, by target partition, where something stands behind it: the fence takes an offset."""
     places = context.source_places()
+    held = yield from _read_copies_to(context, ends)
+    sight = yield from perform_action(ReadLastSeenSource(places), LastSeenSource, context.policy)
+    return build_failover_loss(sight.wall_ms, places, held, sight.sights), sight.at_ms
+
+
+def _read_copies_to(
+    context: RunContext, ends: Mapping[TopicPartition, int] | None
+) -> ActionGenerator[dict[TopicPartition, CopiedPartition]]:
     held = dict((yield from read_copies(context)).copies)
     for place, each in held.items():
         held[place] = replace(each, target_end=(ends or {}).get(context.at_target(place), each.target_end))
-    sight = yield from perform_action(ReadLastSeenSource(places), LastSeenSource, context.policy)
-    return build_failover_loss(sight.wall_ms, places, held, sight.sights), sight.at_ms
+    return held
 
 
 def accept_loss(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -159,9 +186,11 @@ def cut_workers_off(context: RunContext, outcome: JsonObject) -> ActionGenerator
     loss, _ = yield from _loss(context, seen.ends)
     logs = yield from read_target_logs(context)
     outcome["loss"] = loss.to_json()
+    outcome["states"] = yield from _assess_states(context, seen.ends)
     outcome["copied"] = encode_offsets({each.place: each.copied for each in loss.partitions})
     outcome["target_ends"] = encode_offsets(logs.ends)
     yield ReportMessage(f"the copy is final: {loss.describe()}", outcome["loss"])
+    yield from report_states(context, outcome["states"])
 
 
 def list_application_names(context: RunContext) -> str:

@@ -39,6 +39,8 @@ def check_groups(context: RunContext, topics: set[str], problems: list[str]) -> 
         problems += _positions(context, group, at_source, topics)
         problems += _share(context, group, at_source) if at_source.kind == "share" else ()
         problems += _streams(context, group, at_source, topics) if at_source.kind == "streams" else ()
+        if at_source.kind == "streams":
+            yield ReportMessage(describe_state_directory(group, context.flow.source, context.flow.target))
         if at_source.static:
             yield ReportMessage(
                 f"group {group} has static members ({', '.join(at_source.static)}): each keeps its place until its "
@@ -57,6 +59,15 @@ def check_groups(context: RunContext, topics: set[str], problems: list[str]) -> 
             found[group]["configs"] = yield from compare_group_configs(context, group, at_source.kind, problems)
     problems += _names(context)
     return found
+
+
+def describe_state_directory(group: str, source: str, target: str) -> str:
+    """What a person has to do before a Streams application starts at another cluster. Source: apache/kafka docs,
+    Streams, Application Reset Tool (local state directory); checkpoint files hold changelog offsets."""
+    return (
+        f"Streams application {group}: delete its local state directory (state.dir/{group}) on every host before it "
+        f"starts at {target}. The checkpoints there hold offsets of {source}; without them it restores its changelogs"
+    )
 
 
 def list_pending(seen: ObservedGroup) -> list[str]:

@@ -42,6 +42,7 @@ from cutover.observations import (
 )
 from replicator.copy.flow_epoch_fence import FlowNotFenced, explain_fence_refusal, fence_flow
 from replicator.recovery.divergence import read_divergence
+from replicator.sync.group_control_records import FlowsFollower
 from topology.plan import PlanFlow
 
 _ANSWER_S: Final = 3.0  # for each step of the handshake with a broker that may hang
@@ -56,6 +57,7 @@ class LiveFailover:
     ) -> None:
         self._flow, self._settings, self._now = flow, settings, now
         self._sights = _Sights(settings["target"], flow.id)
+        self._flows = FlowsFollower(settings["target"])
 
     def answers(self) -> dict[type[Action], Callable[..., Observation]]:
         """Action class → the method that answers it."""
@@ -73,7 +75,8 @@ class LiveFailover:
         return ClusterProbe(self._now(), answers, text)
 
     def last_sight(self, action: ReadLastSeenSource) -> LastSeenSource:
-        """What workers last wrote of the source: log ends, and the groups that were synced."""
+        """What workers last wrote of the source: log ends, the groups that were synced, and the state of Streams
+        applications that came with their positions."""
         newest = self._sights.read()
         sights = {place: _sight(newest[place]) for place in action.places if place in newest}
         carried = {
@@ -81,7 +84,9 @@ class LiveFailover:
             for each in parse_sync_reports(self._sights.beside)
             if each.flow == self._flow.id and each.kind == _GROUPS and each.name
         }
-        return LastSeenSource(self._now(), time.time_ns() // 1_000_000, sights, carried)
+        self._flows.read()
+        states = self._flows.state_ranges(self._flow.id)
+        return LastSeenSource(self._now(), time.time_ns() // 1_000_000, sights, carried, states)
 
     def check_cut_off(self, _action: CheckCutOff) -> CutOffResult:
         """Whether this process has the rights to fence the flow's producers."""

@@ -179,6 +179,8 @@ def render_positions(flow: PlanFlow, reports: Sequence[SyncReport]) -> Iterator[
             continue
         if "known" in detail:
             yield f"  {detail['known']}"
+        if "streams" in detail:
+            yield f"  {detail['streams']['told']}"
         rows = [_row(each) for each in detail["partitions"]]
         widths = [max(len(row[column]) for row in [_HEAD, *rows]) for column in range(len(_HEAD))]
         for row in (_HEAD, *rows):

@@ -22,8 +22,8 @@ BAD_VALUES: Final = (
 )
 # Of keys in watershed.flows: each has a reader of its own.
 KEY_KINDS: Final = (
-    *("fleet/", "order|", "placement|", "producer|", "group|order|", "group|carried|", "alignment|", "withheld|"),
-    *("synced_acls|", "synced_user|", "protection|"),
+    *("fleet/", "order|", "placement|", "producer|", "group|order|", "group|carried|", "group|state|"),
+    *("alignment|", "withheld|", "synced_acls|", "synced_user|", "protection|"),
 )
 _Key = tuple[str, str, int]  # topic, key, partition
 _TOPIC, _HONEST, _FLOW = "records.orders", 20, "onprem-to-cloud-records"

@@ -109,7 +109,8 @@ class PositionTakeover:
             if isinstance(outcome, TransactionRecoveryPoint):
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
-        if not isinstance(outcome, Halt) or outcome.state != "source_expired" or self.record.flow.on_gap != "continue":
+        expired = isinstance(outcome, Halt) and outcome.state == "source_expired"
+        if not isinstance(outcome, Halt) or not expired or not self.record.flow.can_skip_expired(key.topic):
             return AnsweredTrouble(outcome)
         policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000))
         return AnsweredTrouble(apply_transaction_decision(policy, outcome, known, ends, start), policy, by_policy=True)

@@ -274,7 +274,8 @@ class _Takeover:
                     journal_decision_outcome(self.writer, bound, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
-        if isinstance(outcome, Halt) and outcome.state == "source_expired" and self.record.flow.on_gap == "continue":
+        expired = isinstance(outcome, Halt) and outcome.state == "source_expired"
+        if isinstance(outcome, Halt) and expired and self.record.flow.can_skip_expired(key.topic):
             return self._apply_policy(key, outcome, remembered, generation, seen)
         return outcome
 

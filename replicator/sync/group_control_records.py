@@ -2,6 +2,7 @@
 
 Key `group|carried|<flow>|<group>`  what the flow carried last: source offsets and the target offsets made from them
 Key `group|decision|<flow>|<group>`    a journaled decision that a group may go back, or be taken from somebody else
+Key `group|state|<flow>|<group>`    where the state of a Streams application stands that belongs to its positions
 
 The marks on the positions themselves tell which are ours (`group_decisions`). A record of what was carried is needed
 only where a mark cannot tell: for share groups, which keep no text, and where a flow the other way has to know from
@@ -24,6 +25,7 @@ from clusters.control_values import ControlValue, log_invalid_record
 from clusters.errors import TopicMissing
 from clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
 from clusters.settings import ConnectionSettings
+from clusters.streams_state_range import STATE_RANGE_PREFIX, StateRange
 from clusters.topic_partition import TopicPartition
 
 _CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
@@ -121,6 +123,7 @@ class FlowsFollower:
         self._flows: dict[str, FlowRecord] = {}
         self._carried: dict[str, SyncedPositions] = {}
         self._orders: dict[str, GroupResetDecision] = {}
+        self._states: dict[str, StateRange] = {}
 
     def read(self) -> None:
         """Raises ClusterError. A cluster without control topics has none."""
@@ -129,7 +132,7 @@ class FlowsFollower:
                 self._next = record.offset + 1
                 self._take(record)
         except TopicMissing:
-            for known in (self._flows, self._carried, self._orders):
+            for known in (self._flows, self._carried, self._orders, self._states):
                 known.clear()
             self._next = 0
 
@@ -142,6 +145,10 @@ class FlowsFollower:
         nothing = SyncedPositions(flow, group)
         return self._carried.get(nothing.key, nothing)
 
+    def state_ranges(self, flow: str) -> dict[str, StateRange]:
+        """By group: the state that belongs to the positions which the flow committed last."""
+        return {each.group: each for each in self._states.values() if each.flow == flow}
+
     def decision(self, flow: str, group: str) -> GroupResetDecision | None:
         """The newest decision to reset this group's offsets; None if there is none."""
         return self._orders.get(f"{_ORDER}{flow}|{group}")
@@ -151,6 +158,7 @@ class FlowsFollower:
         kinds: tuple[tuple[str | tuple[str, ...], dict[str, Any] | None, Callable[[ControlValue, str], Any]], ...] = (
             (_CARRIED, self._carried, SyncedPositions.from_json),
             (_ORDER, self._orders, GroupResetDecision.from_json),
+            (STATE_RANGE_PREFIX, self._states, StateRange.from_json),
             (NON_FLOW_PREFIXES, None, lambda value, _key: value),
             ("", self._flows, FlowRecord.from_json),
         )

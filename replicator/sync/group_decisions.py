@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from clusters.streams_state_range import StateRange
 from clusters.sync_reports import SyncState
 from clusters.topic_partition import TopicPartition
 from replicator.ledger.offset_translation import OffsetNotCopied
@@ -67,7 +68,9 @@ class GroupObservation:
     by source partition. returned: the target's positions from which the flow the other way made what stands at the
     source now or stood there last, by target partition. ordered: target offsets (None: no position) that a journaled
     order answers, by target partition. here_id, there_id: cluster ids. refusal: why the group as a whole is left
-    alone. two_ways: a flow comes back from the target.
+    alone. two_ways: a flow comes back from the target. state: of a Streams application, where the state stands that
+    belongs to these positions. missing: the partitions of its internal topics whose copies lack some of it, with what
+    they lack.
     """
 
     flow: str
@@ -86,6 +89,8 @@ class GroupObservation:
     decided_positions: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     refusal: str = ""
     two_ways: bool = False
+    state: StateRange | None = None
+    missing: Mapping[TopicPartition, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +155,8 @@ def _move(sight: GroupObservation, place: TopicPartition) -> PositionDecision:
         return replace(move, state="equal", why=f"it came from {sight.target_alias}, where the application reads")
     if landing.why:
         return replace(move, why=landing.why)
+    if sight.missing:
+        return replace(move, why=f"its state is behind: {next(iter(sight.missing.values()))}")
     if there in sight.target.unstable:
         return replace(move, why="the target's commit is part of a transaction that is still open")
     return _compared(sight, move, landing, held, came)

@@ -27,6 +27,7 @@ from replicator.sync.group_decisions import (
 )
 from replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
 from replicator.sync.position_transaction import PositionTransaction, wait_until_settled
+from replicator.sync.streams_state import StreamsPositions, StreamsReading
 from replicator.sync.sync_kind import SyncClusters
 from topology.kafka_streams import find_streams_topics, is_streams_internal_topic
 from topology.plan import PlanFlow
@@ -42,6 +43,7 @@ _FRESH_S = 5.0
 _APPENDING_S = 3.0
 _APART_S = 1.0  # before what another worker has fenced is tried again: its transaction has ended by then
 _TOPICS_S = 60.0
+_STATE_S = 1.0  # for copies that are live: so long a round waits until they hold what its positions need
 
 
 @dataclass(slots=True)
@@ -60,10 +62,12 @@ class GroupSyncer:
     _there: FlowsFollower = field(init=False)
     _back: dict[str, LedgerFollower] = field(default_factory=dict)
     _topics: tuple[float, list[str]] = (0.0, [])
+    _streams: StreamsPositions = field(init=False)
 
     def __post_init__(self) -> None:
         self._ledger = LedgerFollower(self.sides.target, self.flow.id, range(SLOT_COUNT))
         self._here, self._there = FlowsFollower(self.sides.source), FlowsFollower(self.sides.target)
+        self._streams = StreamsPositions(self.sides)
 
     def observe(self, only: Collection[str] | None = None) -> list[GroupObservation]:
         """The groups that are selected, and hold a position in a topic that the flow copies (or are refused as a
@@ -79,8 +83,18 @@ class GroupSyncer:
         found: dict[str, list[PositionDecision]] = {sight.group: decide_positions(sight) for sight in sights}
         writing = [sight for sight in sights if any(move.write for move in found[sight.group])]
         decided_positions = [sight for sight in sights if sight.decided_positions and not sight.refusal]
-        if not writing and not decided_positions:
-            return found
+        if writing or decided_positions:
+            found |= self._carry(writing, decided_positions, found, places)
+        self._streams.record(sights, found)
+        return found
+
+    def _carry(
+        self,
+        writing: list[GroupObservation],
+        decided_positions: list[GroupObservation],
+        found: dict[str, list[PositionDecision]],
+        places: Collection[TopicPartition] | None,
+    ) -> dict[str, list[PositionDecision]]:
         self._retries_left = self.retries
         with GroupOffsets(self.sides.target) as target:
             while writing:
@@ -213,10 +227,15 @@ class GroupSyncer:
         back = [record.flow for record in self._here.flows().values() if record.source_cluster_id == target.cluster_id]
         share = {name for name, group in listed.items() if group.type == "share"}
         held = source.held(set(listed) - share) | (source.read_share_offsets(share) if share else {})
+        readings = self._streams.read(self.flow, source, listed, held)
+        held |= {name: reading.held for name, reading in readings.items()}
         about = {name: self._about(held[name], back) for name in listed}
         places = {place for each in about.values() for place in each}
-        copies = self._copies(source, target, places, back)
-        refusals = {name: self._refusal(source, group, held[name], about[name]) for name, group in listed.items()}
+        copies, missing = self._wait_for_state(source, target, places, back, readings)
+        refusals = {
+            name: readings[name].problem if name in readings else self._refusal(source, group, held[name], about[name])
+            for name, group in listed.items()
+        }
         shown = [name for name in sorted(listed) if about[name] or refusals[name]]
         there = target.listed() if shown else {}
         sights = [
@@ -226,9 +245,44 @@ class GroupSyncer:
             for name in shown
         ]
         double = find_target_name_clashes(sync, every)
-        sights = [replace(sight, refusal=refusals[sight.group] or double.get(sight.group, "")) for sight in sights]
+        sights = [
+            replace(
+                sight,
+                refusal=refusals[sight.group] or double.get(sight.group, ""),
+                state=readings[sight.group].build_range(self.flow.id, sight.target_group, sight.landings)
+                if sight.group in readings
+                else None,
+                missing=missing.get(sight.group, {}),
+            )
+            for sight in sights
+        ]
         at_target = self._target_held(target, sights)
         return [_with_target(sight, at_target[sight.target_group]) for sight in sights]
+
+    def _wait_for_state(
+        self,
+        source: GroupOffsets,
+        target: GroupOffsets,
+        places: set[TopicPartition],
+        back: list[PlanFlow],
+        readings: Mapping[str, StreamsReading],
+    ) -> tuple[CopiedLogs, dict[str, dict[TopicPartition, str]]]:
+        """The copies, and by Streams application what they lack for its positions, after a moment for what is on its
+        way."""
+        internal = {place for reading in readings.values() for place in reading.after}
+        until = time.monotonic() + _STATE_S
+        while True:
+            copies = self._copies(source, target, places | internal, back)
+            missing = {
+                name: reading.list_missing(copies, self.flow.id)
+                for name, reading in readings.items()
+                if not reading.problem
+            }
+            if not any(missing.values()) or time.monotonic() > until:
+                break
+            time.sleep(_STATE_S / 10)
+        self._streams.keep_waiting(readings, missing)
+        return copies, missing
 
     def _about(self, held: CommittedOffsets, back: list[PlanFlow]) -> set[TopicPartition]:
         return {
@@ -329,8 +383,8 @@ class GroupSyncer:
         if group.type == "streams" or internal:
             known = f" (by its topic {internal})" if internal else ""
             return (
-                f"an application of Kafka Streams{known}: its state stores are not moved, and positions without them "
-                "would make it go on with wrong results"
+                f"an application of Kafka Streams{known}: positions without its state would make it go on with wrong "
+                "results. Put its changelog and repartition topics into the flow and name it in sync.groups.streams"
             )
         return ""
 
@@ -376,7 +430,10 @@ class GroupSyncer:
 
 
 def is_group_selected(sync: GroupSync, group: ListedGroup) -> bool:
-    """Groups of tools only where the file names them (SYC506)."""
+    """Groups of tools only where the file names them (SYC506). A Streams application that the file names is selected
+    whatever `include` and `exclude` say."""
+    if group.id in sync.streams:
+        return True
     return sync.names.selects(group.id) and (bool(sync.names.include) or not is_tool_group(group.id))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from clusters.streams_state_range import StateRange
 from clusters.sync_reports import SyncReport, SyncState
 from replicator.sync.group_decisions import GroupObservation, PositionDecision, decide_positions, pick_worst_sync_state
 from replicator.sync.group_sync import GroupSyncer
@@ -93,8 +94,25 @@ def build_group_report(flow: PlanFlow, sight: GroupObservation, found: list[Posi
     }
     if sight.here.type == "share":
         detail["known"] = "the start offset only: records behind it that were acknowledged out of order come again"
+    if sight.state is not None:
+        detail["streams"] = _describe_readiness(sight, sight.state)
     state, why = summarize_group_state(sight, found)
     return SyncReport(flow.id, "groups", sight.group, state, why, detail)
+
+
+def _describe_readiness(sight: GroupObservation, state: StateRange) -> dict[str, Any]:
+    """Whether a Streams application could go on at the target with its state: its internal topics, what their copies
+    lack for the positions that are committed next, when those were read (ms since 1970), and a sentence."""
+    missing = {str(place): text for place, text in sorted(sight.missing.items())[:MAX_REPORTED_PARTITIONS]}
+    internal = sorted({place.topic for place in state.least})
+    told = f"the copies of {', '.join(internal)} hold all state that belongs to its positions"
+    if sight.refusal:
+        told = f"no standby: {sight.refusal}"
+    elif missing:
+        more = f" (and {len(sight.missing) - 1} more)" if len(sight.missing) > 1 else ""
+        told = f"its standby waits for state: {next(iter(missing.values()))}{more}"
+    found = {"internal": internal, "missing": missing, "told": told}
+    return found | ({"read_at_ms": state.at_ms} if missing else {})
 
 
 def shorten_group_report(report: SyncReport) -> SyncReport:

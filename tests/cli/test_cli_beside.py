@@ -35,3 +35,19 @@ def test_what_nobody_follows_is_said_to_be_old():
     old = ["groups: 1 equal (as last told: nobody follows them now)"]
     assert describe_flow_sync(row | {"partitions": [{"state": "silent"}]}) == old
     assert describe_flow_sync(row | {"desired": "paused"}) == old
+
+
+def test_a_standby_that_is_ready_has_a_line_of_its_own():
+    ready = {"streams": {"internal": ["c-x-changelog"], "missing": {}, "told": "the copies hold all state"}}
+    behind = {"streams": {"internal": [], "missing": {"d-x-changelog-0": "behind"}, "told": "it waits"}}
+    reports = [
+        SyncReport("f", "groups", "c", "equal", detail=ready),
+        SyncReport("f", "groups", "d", "waiting", "orders-0: its state is behind", detail=behind),
+    ]
+    assert describe_sync_reports(each.to_json() for each in reports) == [
+        "groups: 1 equal, 1 waiting",
+        "  d: waiting: orders-0: its state is behind",
+        "  c: the copies hold all state",
+    ]
+    many = [SyncReport("f", "groups", f"g{n}", "equal", detail=ready) for n in range(7)]
+    assert describe_sync_reports(each.to_json() for each in many)[-1] == "  2 more standbys are ready"

@@ -19,6 +19,7 @@ from clusters.partition_orders import PartitionMove, PartitionPause
 from clusters.partition_status_records import PartitionStatus
 from clusters.producer_registry import ProducerRecord
 from clusters.protection_records import ProtectionRecord
+from clusters.streams_state_range import StateRange
 from clusters.sync_reports import SyncReport
 from clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
 from clusters.topic_partition import TopicPartition
@@ -230,6 +231,7 @@ RECORDS: dict[str, Any] = {
     "WorkerHeartbeat:without latencies": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}),
     "WorkerHeartbeat:with the three fields that are needed": WorkerHeartbeat("w1", 42, NOW),
     "SyncedPositions:now": SyncedPositions("a-to-b", "billing", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {EVENTS: 8}),
+    "StateRange:now": StateRange("a-to-b", "counter", {ORDERS: 5, EVENTS: 6}, {ORDERS: 7}, {ORDERS: "AgAAAaIf"}, NOW),
     "GroupResetDecision:now": GroupResetDecision("a-to-b", "billing", {ORDERS: None, EVENTS: 6}, "ann", "one", NOW),
     "OperatorDecision:now": replace(
         _DECISION, kind="adopt", lost=None, target_id=TARGET_ID, source_id=SOURCE_ID, base=90, position=80, tool="MM2"

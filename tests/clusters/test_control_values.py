@@ -17,6 +17,7 @@ from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_status_records import PartitionStatus, read_status_reports
 from clusters.producer_registry import ProducerRecord, read_producers
 from clusters.settings import ConnectionSettings
+from clusters.streams_state_range import StateRange
 from clusters.sync_reports import SyncReport
 from clusters.topic_partition import TopicPartition
 from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
@@ -59,6 +60,7 @@ GOOD = [
     OperatorDecision("accept-gap", "a-to-b", "orders", 0, "source_expired", 3, "ann", OffsetSpan(1, 5)),
     SyncedPositions("a-to-b", "billing", {ORDERS: 5}, {ORDERS: 6}),
     GroupResetDecision("a-to-b", "billing", {ORDERS: None}, "ann"),
+    StateRange("a-to-b", "counter", {ORDERS: 5}, {ORDERS: 6}, {ORDERS: "AgAA"}, 7),
     PartitionStatus("a-to-b", "orders", "orders", 0, "running", source_end=9, source_seen_ms=5),
     SyncReport("a-to-b", "groups", "billing", "equal"),
 ]
@@ -153,7 +155,7 @@ def test_every_reader_goes_on_with_what_it_knew(
         topic = STATUS_TOPIC if isinstance(good, PartitionStatus | SyncReport) else FLOWS_TOPIC
         after = [bad] if topic == STATUS_TOPIC else [bad, wrong, b"{}"]  # of reports the newest counts, or none
         topics[topic] += [(good.key, encode_control_value(good.to_json())), *((good.key, each) for each in after)]
-    flow, fleet, _, producer, aligned, withheld, _, carried, ordered, status, report = GOOD
+    flow, fleet, _, producer, aligned, withheld, _, carried, ordered, state, status, report = GOOD
     topics[FLOWS_TOPIC] += [("", b"{}"), ("strange", bad), ("producer|x", bad), ("order|", b"{}")]
     topics[STATUS_TOPIC] += [("strange|orders|0", bad), ("sync|strange", b"{}"), ("a|b|0", b'{"flow":[]}')]
     assert read_flows(SETTINGS) == {flow.key: flow}
@@ -166,6 +168,7 @@ def test_every_reader_goes_on_with_what_it_knew(
     tail.read()
     assert tail.flows() == {flow.key: flow}
     assert (tail.carried("a-to-b", "billing"), tail.decision("a-to-b", "billing")) == (carried, ordered)
+    assert tail.state_ranges("a-to-b") == {"counter": state}
     assert failover_actions._Sights(SETTINGS, "a-to-b").read()[ORDERS] == status
     view = ControlTopicsView()
     for topic, stored in topics.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from clusters.streams_state_range import StateRange
 from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     Action,
@@ -54,6 +55,7 @@ class FailoverWorld(BackWorld):
         self.zombie: dict[TopicPartition, list[str]] = {}
         self.sights: dict[TopicPartition, LastSeenPartition] = {}
         self.carried_ms: int | None = None
+        self.states: dict[str, StateRange] = {}
         self.complete: dict[TopicPartition, int] = {}
         super().__init__()
         self.complete.clear()  # by the clock as it is from here on
@@ -125,7 +127,7 @@ class FailoverWorld(BackWorld):
             case ReadLastSeenSource(places):
                 sights = {place: self.sights[place] for place in places if place in self.sights}
                 carried = {} if self.carried_ms is None else {GROUP: (self.carried_ms, "equal")}
-                return LastSeenSource(at, self.wall_ms, sights, carried)
+                return LastSeenSource(at, self.wall_ms, sights, carried, self.states)
             case CheckCutOff():
                 return CutOffResult(at, not self.able, self.able)
             case CutOff(ends):

@@ -153,6 +153,22 @@ def test_a_topic_that_was_created_again_is_refused() -> None:
     assert "deleted and created again" in result.reason
 
 
+@pytest.mark.parametrize("way", ["skip", "reread"])
+def test_state_that_only_the_old_side_has_is_refused(way: str) -> None:
+    world, place = a_returned_source(log := FakeLog()), TopicPartition(f"{GROUP}-counts-changelog", 0)
+
+    def found(action: object) -> ObservedDivergence | None:
+        if not isinstance(action, FindDivergence):
+            return None
+        ends = dict(action.since)
+        return ObservedDivergence(0, (DivergentRange(place, 7, 9, 3, 1, 2),), dict.fromkeys(ends, 0), ends, {})
+
+    world.hook = found
+    result = a_failback(world, log, stranded=way).run()
+    assert (result.state, result.step) == ("refused", "divergence")
+    assert f"Streams application {GROUP}: {GROUP}-counts-changelog at onprem hold state" in result.reason
+
+
 def test_the_standby_follows_again_where_it_may() -> None:
     log = FakeLog()
     world = a_returned_source(log, lag_ticks=0)

@@ -143,8 +143,15 @@ def test_each_release_is_fetched_once_and_held_to_its_own_checksums(
         fetch_release(find_release("2.1.1"), environ)
 
 
-RECORDED = ["lab/pom.xml", "lab/registry.pom.xml", "lab/releases/pom.xml", "tests/clusters/usage/exporter.pom.xml"]
-RECORDED += ["tests/schemas/pom.xml", "tests/schemas/strimzi.pom.xml"]
+RECORDED = [
+    "lab/pom.xml",
+    "lab/registry.pom.xml",
+    "lab/releases/pom.xml",
+    "lab/streams.pom.xml",
+    "tests/clusters/usage/exporter.pom.xml",
+    "tests/schemas/pom.xml",
+    "tests/schemas/strimzi.pom.xml",
+]
 
 
 def test_what_is_cached_is_what_the_checkout_names() -> None:

@@ -176,6 +176,7 @@ def one(settings_text: str, topics: str = "{include: [x]}") -> Topology:
         ("", "{include: [{glob: 'x*'}, z], exclude: [{glob: '*tmp'}]}", "topics x* of flow a-to-b"),
         (", sync: {groups: {mode: once}}", "{include: [x]}", "sync.groups of flow a-to-b"),
         (", sync: {acls: {mode: continuous}}", "{include: [x]}", "sync.acls of flow a-to-b"),
+        (", sync: {groups: {mode: continuous, streams: [x]}}", "{include: [x]}", "sync.groups.streams of flow a-to-b"),
         (", sync: {configs: {mode: never}}", "{include: [x]}", "sync.configs.mode: never of flow a-to-b"),
         (", offsets: aligned", "{include: [x]}", "offsets"),
         (", workers: {quota: 1MiB/s}", "{include: [x]}", "workers"),

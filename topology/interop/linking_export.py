@@ -254,6 +254,9 @@ def _groups(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     if not include:
         notes.add_not_carried(what, "nothing of its groups can be said; written as never", where)
         return {}
+    if settings.list("sync", "groups", "streams"):
+        why = "a link moves positions of Streams applications without waiting for their state"
+        notes.add_not_carried(f"sync.groups.streams of flow {flow.id}", why, where)
     interval = settings.get("sync", "groups", "interval", default=10_000)
     if interval < 1000:
         notes.add_not_carried(f"sync.groups.interval of flow {flow.id}", "a link does it once a second at most", where)

@@ -202,6 +202,10 @@ def _sync(flow: Flow, notes: ImportNotes) -> dict[str, str]:
     if groups == "continuous":
         interval = settings.get("sync", "groups", "interval", default=60_000)
         out["sync.group.offsets.interval.seconds"] = _seconds(flow, "sync.groups.interval", interval, notes)
+        if settings.list("sync", "groups", "streams"):
+            why = "MirrorMaker moves positions of Streams applications without waiting for their state"
+            place = settings.where("sync", "groups", "streams")
+            notes.add_not_carried(f"sync.groups.streams of flow {flow.id}", why, place)
         for key, name in (("include", "groups"), ("exclude", "groups.exclude")):
             text, lost = encode_topic_list(settings.texts("sync", "groups", key))
             out[name] = text or (".*" if key == "include" else "")

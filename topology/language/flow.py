@@ -45,7 +45,7 @@ from topology.naming import build_template_naming
 from topology.record_transform import RECORD_FORMATS, RecordTransform, check_transform
 from topology.regex import MAX_TOPIC_NAME_LETTERS
 from topology.scalar_shape import YamlShape
-from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 
 def _compression(value: CheckedValue) -> str | None:
@@ -316,6 +316,13 @@ _SYNC = RecordShape(
                         MapShape(IDENTIFIER_SHAPE, parse_identifier, names=IDENTIFIER_KEYS_SCHEMA), _groups_apart
                     ),
                     "Group id at the source → id at the target; the others keep theirs.",
+                ),
+                streams=ShapeKey(
+                    ListShape(IDENTIFIER_SHAPE),
+                    "Applications of Kafka Streams, by their application ids, whose changelog and repartition topics "
+                    "are in the flow: their positions follow the state ([how](kafka-streams.md)). They need not be in "
+                    "`include`.",
+                    "none: Streams applications are refused",
                 ),
             ),
             "Positions of groups, translated exactly; those of tools (`connect-*`, …) only where `include` names them.",

@@ -80,8 +80,14 @@ def _group(flow: PlanFlow, report: Mapping[str, Any]) -> _Row:
         "target_state": _text(told.get("target_state")),
         "partitions": len(partitions) if isinstance(partitions, list) else 0,
         "lag_records": _add_up(partitions),
-        "why": cut_alert_text(str(report.get("why") or "")),
+        "why": cut_alert_text(str(report.get("why") or _read_standby(told))),
     }
+
+
+def _read_standby(detail: Mapping[str, Any]) -> str:
+    """Of a Streams application, whether its state is at the target, too; empty for all other groups."""
+    streams = detail.get("streams")
+    return str(streams.get("told") or "") if isinstance(streams, Mapping) else ""
 
 
 def _add_up(partitions: object) -> int | None:

@@ -188,6 +188,7 @@ def plan_standby_proof(migration: RunDriver, run: str, upto: str = "fence_produc
     """What the application proves that will stand by, when all steps before `upto` are done and the fence is not begun;
     else None."""
     from cutover.actions import RequestProof
+    from cutover.gates import list_history_topics
     from cutover.journal.hash_chain import find_step_outcome
     from cutover.step_outcomes import StepOutcomes
 
@@ -200,10 +201,8 @@ def plan_standby_proof(migration: RunDriver, run: str, upto: str = "fence_produc
     if seen.keys() != done.keys() or "history_proof" not in seen:
         return None
     history = seen["history_proof"]
-    topics = sorted(StepOutcomes(seen).partitions)
-    return RequestProof(
-        migration.run_plan.flow.id, tuple(topics), history["level"], final=False, since=history.get("summary")
-    )
+    topics = list_history_topics(StepOutcomes(seen).partitions)
+    return RequestProof(migration.run_plan.flow.id, topics, history["level"], final=False, since=history.get("summary"))
 
 
 def read_standby_verdict(folder: Path, plan_hash: str) -> ProofOutcome | None:

@@ -21,6 +21,10 @@ ROUND = (
     "  - {source: b, target: a, topics: {include: [p]}, sync: {%s}}\n"
 )
 SCAN = "--- # topology scan\n"
+STATE = (
+    "flows:\n  - {source: a, target: b, topics: {include: [%s], allow_internal: true}, %s"
+    "sync: {groups: {streams: [app, app-eu], mode: continuous}}}\n"
+)
 REGISTRIES = [f'schema_registry: {{url: "https://{alias}.example.internal/"}}' for alias in "ab"]
 READ = "a: {topics: {orders: {}}, groups: {billing: {offsets: {orders: {0: 7}}}}}\n"
 ACL = "{principal: 'User:app', operation: READ, permission: %s, resource: TOPIC, name: %s, pattern: %s}"
@@ -455,6 +459,42 @@ CASES: list[Case] = [
         "defaults: {merge: {allowed: true}}\n" + ROUND.replace("[p]", "[o]") % (("configs: {mode: continuous}",) * 2),
         ["a-to-b and b-to-a both keep topic configs equal, in opposite directions"],
     ),
+    (
+        "an application whose input and repartition topic stay behind",
+        "SYC528",
+        STATE % ("orders, app-x-changelog", "")
+        + SCAN
+        + "a: {topics: {orders: {}, rates: {}, app-x-changelog: {}, app-y-repartition: {}, app-eu-z-changelog: {}},\n"
+        + "  groups: {app: {offsets: {orders: {0: 7}, rates: {0: 7}}}}}\n",
+        [
+            "flow a-to-b is to carry the state of app, and does not copy `app-y-repartition` and `rates`",
+            "flow a-to-b is to carry the state of app-eu, and does not copy `app-eu-z-changelog`",
+        ],
+    ),
+    ("a source that was not scanned", "SYC528", STATE % ("orders", "") + SCAN + "b: {topics: {orders: {}}}\n", []),
+    (
+        "an application under another id",
+        "SYC529",
+        STATE.replace("mode:", "rename: {app: other}, mode:") % ("orders, app-x-changelog", ""),
+        ["flow a-to-b is to carry the state of app, and group app becomes other"],
+    ),
+    (
+        "one topic of an application under another name",
+        "SYC529",
+        STATE % ("orders, app-x-changelog", "naming: {policy: map, map: {app-x-changelog: other}}, "),
+        ["flow a-to-b is to carry the state of app, and a topic app-x-changelog becomes other"],
+    ),
+    ("other topics under other names", "SYC529", STATE % ("orders", "naming: {policy: map, map: {orders: o}}, "), []),
+    (
+        "a copy that ends, and positions that come once",
+        "SYC530",
+        STATE.replace("continuous", "once") % ("orders", "delivery: {end: latest}, "),
+        [
+            "flow a-to-b is to carry the state of app, and carries positions once only",
+            "flow a-to-b is to carry the state of app, and the copy ends",
+        ],
+    ),
+    ("an ordinary flow", "SYC530", FLOW % ", delivery: {start: latest}", []),
     (
         "two flows that copy one topic tell one position",
         "SYC531",

@@ -54,6 +54,14 @@ CASES: list[Case] = [
         "    - {name: all, topics: [orders, app-x-changelog], consumers: [app], producers: [app]}\n",
         ["copies `app-y-changelog`"],
     ),
+    (
+        "stores that travel with an application, and one of another",
+        "TPC402",
+        "flows:\n  - source: a\n    target: b\n"
+        "    topics: {include: [orders, app-x-changelog, other-y-changelog], allow_internal: true}\n"
+        "    sync: {groups: {mode: continuous, streams: [app]}}\n",
+        ["copies `other-y-changelog`"],
+    ),
     ("as many replicas as brokers", "TPC403", clusters(b="facts: {brokers: 3}") + FLOW % ", replication_factor: 3", []),
     ("brokers unknown", "TPC403", FLOW % ", replication_factor: 7", []),
     (

@@ -28,6 +28,9 @@ from topology.rules.syc import (
     syc522_transform_changes_keys,
     syc526_stretch_promises,
     syc527_rack_serves_nobody,
+    syc528_streams_topics_missing,
+    syc529_streams_renamed,
+    syc530_streams_state_unfit,
     syc531_source_group_of_an_application,
     syc532_source_group_in_use,
 )
@@ -57,6 +60,9 @@ SYC_RULES: tuple[Rule, ...] = (
     syc522_transform_changes_keys.RULE,
     syc526_stretch_promises.RULE,
     syc527_rack_serves_nobody.RULE,
+    syc528_streams_topics_missing.RULE,
+    syc529_streams_renamed.RULE,
+    syc530_streams_state_unfit.RULE,
     syc531_source_group_of_an_application.RULE,
     syc532_source_group_in_use.RULE,
 )

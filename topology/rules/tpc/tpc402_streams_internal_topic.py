@@ -3,7 +3,8 @@
 Why: a changelog or repartition topic without the application's positions and stores is of no use: the application
 builds its own at the target, and mixes its records with the copied ones. Patterns never take `*-changelog` and
 `*-repartition`; naming them with `allow_internal: true` does, and a pattern may take the topics of foreign-key joins.
-A topic that a wave of the migration moves goes along with its application, and is not told.
+A topic that a wave of the migration moves goes along with its application, and is not told; nor are those of an
+application whose state the flow carries (`sync.groups.streams`).
 
 Source: apache/kafka StreamsResetter.java for the names; KIP-213 for foreign-key joins
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topology.finding import Label, Problem
+from topology.kafka_streams import find_streams_topics
 from topology.migration_waves import PlanMigration
 from topology.rule import Rule, RuleContext
 from topology.rules.finding_text import render_some_names
@@ -25,7 +27,9 @@ def check(context: RuleContext) -> Iterator[Problem]:
     moved = {topic for wave in (migration.waves if migration is not None else ()) for topic in wave.topics}
     for flow in topology.flows if topology is not None else ():
         along = moved if migration is not None and flow.id in _ways(migration) else set()
-        names = [name for name in list_selected_names(context, flow) if is_streams_name(name) and name not in along]
+        selected = list_selected_names(context, flow)
+        along = along.union(*(find_streams_topics(each, selected) for each in flow.plan.sync.groups.streams))
+        names = [name for name in selected if is_streams_name(name) and name not in along]
         if names:
             yield Problem(
                 "TPC402",
@@ -33,7 +37,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
                 (Label(find_selector_span(flow, names[0]), "selected here"),),
                 path=f"{flow.path}.topics.include",
                 ids=(flow.id, *names[:3]),
-                help="exclude them and copy the application's input topics; it rebuilds its state at the target",
+                help="exclude them and copy the application's input topics; it rebuilds its state at the target. Or "
+                "name the application in `sync.groups.streams`, and its state travels",
             )
 
 

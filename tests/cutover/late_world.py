@@ -28,10 +28,10 @@ WAY_BACK = RollbackPolicy(until_ms=86_400_000, reverse=REVERSE)
 class LateWorld(BackWorld):
     """read: group → what it has processed, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, writes: dict[str, tuple[str, ...]] | None = None) -> None:
         self.read: dict[str, list[str]] = {group: [] for group in (EARLY, *LATE)}
         everything = tuple(TOPICS)
-        writes = {PRODUCERS[0]: everything, PRODUCERS[1]: everything[:1]}
+        writes = writes or {PRODUCERS[0]: everything, PRODUCERS[1]: everything[:1]}
         super().__init__(topics=TOPICS, writes=writes, reads=dict.fromkeys(self.read, everything))
 
     def consume(self, side: ClusterSide, group: str) -> None:

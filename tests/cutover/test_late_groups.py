@@ -26,6 +26,8 @@ from tests.cutover.late_world import (
     LATE,
     PRODUCERS,
     REPORTS,
+    TOPICS,
+    WAY_BACK,
     LateWorld,
     assert_exact,
     back,
@@ -35,7 +37,8 @@ from tests.cutover.late_world import (
     switched,
 )
 from tests.cutover.spoils import upon
-from tests.cutover.world import REVERSE
+from tests.cutover.world import REVERSE, a_plan
+from topology.migration_waves import Wave, complete_late_waves
 
 
 @pytest.mark.parametrize("strategy", ["consumers_first", "producers_first", "fenced"])
@@ -92,6 +95,30 @@ def test_positions_on_both_sides_of_the_switch_are_exact() -> None:
         if (entry.step, entry.kind, entry.deed) == ("barrier", "outcome", "")
     )
     assert begins[AUDIT] < barrier < begins[REPORTS]
+    assert_exact(world)
+
+
+def test_a_group_of_topics_that_two_waves_have_moved_follows_both() -> None:
+    """Each topic has a switch of its own; between the two waves the groups read one topic of each kind."""
+    orders, clicks = TOPICS
+    waves = complete_late_waves(
+        (
+            Wave("first", (orders,), producers=PRODUCERS[:1], rollback=WAY_BACK),
+            Wave("second", (clicks,), producers=PRODUCERS[1:], rollback=WAY_BACK, strategy="fenced"),
+            *(Wave(group, (orders, clicks), (group,), strategy="consumers_last") for group in (EARLY, *LATE)),
+        )
+    )
+    assert [wave.after for wave in waves[2:]] == [("first", "second")] * 3
+    log, plan = FakeLog(), a_plan(waves=waves)
+    world = LateWorld({PRODUCERS[0]: (orders,), PRODUCERS[1]: (clicks,)})
+    assert move(world, log, "first", plan=plan).run().state == "done"
+    pass_time(world)
+    with pytest.raises(WaveBlocked, match="comes after second"):
+        move(world, log, AUDIT, plan=plan).run()
+    assert move(world, log, "second", plan=plan).run().state == "done"
+    for group in (AUDIT, EARLY, REPORTS):
+        pass_time(world)
+        assert move(world, log, group, plan=plan).run().state == "done"
     assert_exact(world)
 
 

@@ -14,6 +14,12 @@ ENTRIES, ENTRIES_BACK, ENTRIES_REFUSED = 34, 44, 50
 # of a clean move of a late group, of its way back, and of a move that is refused at its end; the test below checks them
 
 
+@pytest.fixture(autouse=True)
+def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in an evidence pack has its own tests."""
+    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
+
+
 def moved(log: FakeLog) -> LateWorld:
     world = switched(log)
     assert move(world, log, REPORTS).run().state == "done"

@@ -3,11 +3,13 @@ decision 0121). The crash matrix of these waves is in `test_late_group_crashes`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cli.wave_status import show_wave_states
 from clusters.topic_partition import TopicPartition
 from cutover.actions import Action, ReadCopies
 from cutover.errors import NotSupported, WaveBlocked
@@ -288,3 +290,14 @@ def test_status_names_late_groups_and_no_others(monkeypatch: pytest.MonkeyPatch)
     assert "flow onprem-to-cloud does not copy orders, clicks any more" in producers
     assert reports.startswith("wave reports: its applications are at cloud since migrate ")
     assert audit.startswith("wave audit: audit is still at onprem, since ")
+
+
+def test_the_command_that_shows_waves_names_late_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    log = FakeLog()
+    switched(log)
+    assert show_wave_states(late_plan(), chain_of(log), "text") == 0
+    told = capsys.readouterr().out
+    assert "reports is still at onprem, since 1970-01-01" in told
+    assert "audit is still at onprem, since 1970-01-01" in told
+    assert show_wave_states(late_plan(), chain_of(log), "json") == 0
+    assert [wave["at_source"] for wave in json.loads(capsys.readouterr().out)["waves"]] == [[], [REPORTS], [AUDIT]]

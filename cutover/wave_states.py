@@ -79,10 +79,10 @@ def describe_late_groups(state: WaveState, source: str) -> str:
     """Which groups of a late wave are still at the source, and since when, for people; empty where none is."""
     if not state.at_source or state.since_ms is None:
         return ""
-    verb = "is" if len(state.at_source) == 1 else "are"
+    verb, them = ("is", "it") if len(state.at_source) == 1 else ("are", "them")
     return (
         f"{', '.join(state.at_source)} {verb} still at {source}, since {render_utc_instant(state.since_ms)}, when "
-        f"producers moved: `topology migrate --wave {state.name}` moves what is left"
+        f"producers moved: `topology migrate --wave {state.name}` moves {them}"
     )
 
 

@@ -23,7 +23,7 @@ from cutover.observations import (
 )
 from cutover.offsets import encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import CopyProgress, RunContext, read_target_logs
+from cutover.run_context import CopyProgress, RunContext, read_source_logs, read_target_logs
 from replicator.errors import ReplicatorError
 from replicator.ledger.explicit_runs import ExplicitRunMap
 from replicator.ledger.offset_map import OffsetMap
@@ -182,11 +182,11 @@ def wait_until_carried_back(
     back: _Places = {}
 
     def look() -> ActionGenerator[ConditionCheck]:
-        logs = yield from read_target_logs(context)
+        logs = yield from read_source_logs(context)
         maps: Mapping[TopicPartition, SwitchoverMap] = yield from read_switchover_maps(context)
         try:
             found = translate_returning_group(
-                reached, given, before, maps, pairs, policy.uncommitted.get(group), dict.fromkeys(maps, 0)
+                reached, given, before, maps, pairs, policy.uncommitted.get(group), logs.starts
             )
         except ReplicatorError as error:
             raise Refused(f"group {group} cannot be translated back: {error}") from None

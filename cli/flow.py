@@ -56,9 +56,12 @@ flow.add_command(prune)
 
 def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
     from cutover.operations.flow_state import give_flow_order, list_order_notes
+    from cutover.operations.moved_applications import refuse_end_of_way_back
 
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)
+    if order == "stop":
+        refuse_end_of_way_back(plan, connect, {flow_id})
     for line in give_flow_order(connect(plan.flow(flow_id).target), flow_id, order, name_actor()):
         click.echo(line)
     for note in list_order_notes(plan, connect, order):  # behind the order, which may be urgent

@@ -25,7 +25,7 @@ def read_migration_journal(plan: Plan, target: ConnectionSettings) -> JournalCha
 
 def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
     """Prints every wave with its state, and where its topics are written to. Returns the exit code 0."""
-    from cutover.wave_states import list_wave_states
+    from cutover.wave_states import describe_late_groups, list_wave_states
 
     states = list_wave_states(plan, chain)
     if form == "json":
@@ -40,6 +40,9 @@ def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
     click.echo()
     for state in states:
         click.echo(f"topics of {state.name}, written to at {state.truth}: {', '.join(state.topics)}")
+    source = plan.flow(plan.migration.flow).source if plan.migration is not None else ""
+    for late in filter(None, (describe_late_groups(state, source) for state in states)):
+        click.echo(late)
     return 0
 
 

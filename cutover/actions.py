@@ -55,6 +55,13 @@ class RecallDeeds(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class RecallSwitches(Action):
+    """Where the newest migrations of these waves have switched producers, out of the journal → RecalledSwitches."""
+
+    waves: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportMessage(Action):
     """Something a person should read now → ActionDone."""
 

@@ -23,6 +23,7 @@ from cutover.actions import (
     PauseRun,
     RaiseFence,
     RecallDeeds,
+    RecallSwitches,
     ReportMessage,
     RequestProof,
     RestoreProtection,
@@ -44,10 +45,12 @@ from cutover.observations import (
     ObservedRights,
     ProofOutcome,
     RecalledDeeds,
+    RecalledSwitches,
     RecordedStep,
     SealedEvidence,
 )
 from cutover.offsets import encode_offsets
+from cutover.rollback.earlier_run import find_producer_switches
 from cutover.run_claim import ClaimRequest, RunClaim, claim_run
 from cutover.run_context import RunContext
 from cutover.run_plan import RunPlan
@@ -229,9 +232,8 @@ class RunDriver:
             case ReportMessage():
                 self._tell("seen", action.text, action.seen)
                 return ActionDone(self._now())
-            case RecallDeeds():
-                assert self._claim is not None
-                return RecalledDeeds(self._now(), self._claim.begun(action.deed), self._claim.failed(action.deed))
+            case RecallDeeds() | RecallSwitches():
+                return self._recall(action)
             case PauseRun():
                 self.ports.sleep(action.ms / 1000)
                 return ActionDone(self._now())
@@ -243,6 +245,13 @@ class RunDriver:
                 return self._do(action)
             case _:
                 return self.ports.handler.answer(action)
+
+    def _recall(self, action: RecallDeeds | RecallSwitches) -> Observation:
+        """What the journal holds, of this run and of others."""
+        assert self._claim is not None
+        if isinstance(action, RecallSwitches):
+            return RecalledSwitches(self._now(), find_producer_switches(self.journal.chain, action.waves))
+        return RecalledDeeds(self._now(), self._claim.begun(action.deed), self._claim.failed(action.deed))
 
     def _begin(self, action: BeginStep) -> Observation:
         assert self._claim is not None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from clusters.topic_partition import TopicPartition
 from cutover.actions import (
     ApplicationRole,
     AskApproval,
@@ -23,6 +24,7 @@ from cutover.evidence.proof_summary import PROVEN_VERDICTS
 from cutover.fences.fence_steps import check_fence
 from cutover.groups.consumer_lag import wait_for_consumer_lag
 from cutover.groups.group_preflight import check_groups, find_groups_left_behind
+from cutover.groups.late_groups import check_flow_back, check_producer_switches, read_lag_back
 from cutover.hooks.hook_steps import check_hooks
 from cutover.observations import (
     ApprovalAnswer,
@@ -34,7 +36,7 @@ from cutover.observations import (
 )
 from cutover.offsets import encode_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs
+from cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs, read_target_logs
 from cutover.withheld_rights_steps import check_withheld_rights
 from topology.kafka_streams import is_repartition_topic
 from topology.migration_waves import WaveWindow
@@ -47,17 +49,27 @@ def run_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     problems: list[str] = []
     outcome["clusters"] = yield from check_clusters(context, problems)
     outcome["partitions"] = yield from check_wave_topics(context, problems)
-    yield from _flow(context, sorted(outcome["partitions"]), problems)
+    if context.is_late:
+        outcome["switch"] = yield from check_producer_switches(context, problems)
+        yield from check_flow_back(context, sorted(outcome["partitions"]), problems)
+    else:
+        yield from _flow(context, sorted(outcome["partitions"]), problems)
     outcome["groups"] = yield from check_groups(context, set(outcome["partitions"]), problems)
     outcome["left_behind"] = yield from find_groups_left_behind(context, set(outcome["partitions"]))
     yield from _applications(context, outcome, problems)
     yield from check_hooks(context, problems)
+    if not context.is_late:
+        yield from _writing(context, outcome, problems)
+    if problems:
+        raise Refused("; ".join(problems), {"problems": problems})
+
+
+def _writing(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:
+    """What producers need: a fence that can be raised, and rights at the target."""
     if context.policy.fence.kind != "stop":
         outcome["fence"] = yield from check_fence(context, outcome["partitions"], problems)
     if context.flow.sync.acls.holds_back:
         outcome["rights"] = yield from check_withheld_rights(context, outcome["partitions"], problems)
-    if problems:
-        raise Refused("; ".join(problems), {"problems": problems})
 
 
 def check_clusters(context: RunContext, problems: list[str]) -> ActionGenerator[JsonObject]:
@@ -122,7 +134,12 @@ def _flow(context: RunContext, topics: list[str], problems: list[str]) -> Action
 
 
 def _reverse(context: RunContext, topics: list[str], problems: list[str]) -> ActionGenerator[None]:
-    name = context.policy.reverse
+    name, late = context.policy.reverse, context.policy.late_groups
+    if name is None and late:
+        problems.append(
+            f"groups {', '.join(sorted(late))} stay at {context.flow.source} after wave {context.wave.name}, and no "
+            "flow brings them what is written since: name one in `rollback.reverse` of the wave"
+        )
     if name is None:
         return
     seen = yield from perform_action(ReadFlow(name), ObservedFlow, context.policy)
@@ -133,7 +150,7 @@ def _reverse(context: RunContext, topics: list[str], problems: list[str]) -> Act
 
 
 def _applications(context: RunContext, outcome: JsonObject, problems: list[str]) -> ActionGenerator[None]:
-    if not context.producers:
+    if not context.producers and not context.is_late:
         problems.append(f"wave {context.wave.name} names no producers: nothing could be fenced or switched")
     outcome["applications"] = {}
     roles: list[tuple[str, ApplicationRole]] = [(name, "consumer") for name in context.groups]
@@ -149,29 +166,39 @@ def wait_for_low_lag(context: RunContext, outcome: JsonObject) -> ActionGenerato
     """Lag low and held, and everything that stood at the source when the gate opened copied (C12).
 
     Lag is what stood at the source when a look began and was not copied when it ended, as workers report it: what is
-    written during a look, which takes seconds on a busy machine, is not behind.
+    written during a look, which takes seconds on a busy machine, is not behind. Late groups wait for the flow back.
     """
     policy = context.policy
-    snapshot = (yield from read_source_logs(context)).stable
+    read_logs, read_lag = (read_target_logs, read_lag_back) if context.is_late else (read_source_logs, _read_lag)
+    snapshot = (yield from read_logs(context)).stable
     outcome["snapshot"] = encode_offsets(snapshot)
 
-    progress, steady = CopyProgress(context), SteadyLag(policy.max_lag)
+    progress = CopyProgress(context, policy.reverse if context.is_late else None)
+    steady = SteadyLag(policy.max_lag)
 
     def look() -> ActionGenerator[ConditionCheck]:
-        logs = yield from read_source_logs(context)
-        seen = yield from read_copies(context)
-        missing = context.behind(seen.copies, logs, logs.stable)
-        lag, behind = sum(missing.values()), sum(context.behind(seen.copies, logs, snapshot).values())
-        yield from progress.look(seen, missing)
+        lag, behind, at_ms = yield from read_lag(context, snapshot, progress)
         holds = lag <= policy.max_lag and behind == 0
         text = f"lag {lag} records (gate: {policy.max_lag}), {behind} of those written before the gate to go"
-        text += steady.describe(seen.at_ms, lag, behind)
-        return ConditionCheck(holds, text, seen.at_ms, {"lag_records": lag, "snapshot_behind": behind})
+        text += steady.describe(at_ms, lag, behind)
+        return ConditionCheck(holds, text, at_ms, {"lag_records": lag, "snapshot_behind": behind})
 
     found = yield from wait_for_condition(
         look, policy.lag_bound_ms, policy, times=policy.hold_times, hold_ms=policy.hold_ms
     )
     outcome.update(found.seen)
+
+
+def _read_lag(
+    context: RunContext, snapshot: Mapping[TopicPartition, int], progress: CopyProgress
+) -> ActionGenerator[tuple[int, int, int]]:
+    """Records that the flow has not copied: (all of them, those below the snapshot, the time of the look in ms)."""
+    logs = yield from read_source_logs(context)
+    seen = yield from read_copies(context)
+    missing = context.behind(seen.copies, logs, logs.stable)
+    lag, behind = sum(missing.values()), sum(context.behind(seen.copies, logs, snapshot).values())
+    yield from progress.look(seen, missing)
+    return lag, behind, seen.at_ms
 
 
 @dataclass(slots=True)
@@ -217,10 +244,12 @@ def require_proof(
 ) -> ActionGenerator[None]:
     """Ask for a proof. Raises Refused unless it says `proven` (or `repeated`, of a flow whose file allows repeats) with
     unproven = 0: both words count."""
-    topics = tuple(sorted(context.partitions())) if final else list_history_topics(context.partitions())
-    seen = yield from perform_action(
-        RequestProof(context.flow.id, topics, level, final, since), ProofOutcome, context.policy
-    )
+    flow, moved = context.flow.id, context.partitions()
+    topics = tuple(sorted(moved)) if final else list_history_topics(moved)
+    if context.is_late:  # what its groups read at the source is what the flow back brought there
+        assert context.policy.reverse is not None, "preflight refuses late groups without a way back"
+        flow, topics = context.policy.reverse, tuple(sorted(map(context.rename, topics)))
+    seen = yield from perform_action(RequestProof(flow, topics, level, final, since), ProofOutcome, context.policy)
     outcome.update(
         verdict=seen.verdict,
         unproven=seen.unproven,
@@ -254,7 +283,8 @@ def ask_move_approval(context: RunContext, outcome: JsonObject) -> ActionGenerat
     who = {
         "consumers_first": f"{consumers} and then {producers}",
         "producers_first": f"{producers} and then {consumers}",
-        "fenced": f"{consumers} and {producers} together",
+        "fenced": f"{consumers} and {producers} together" if producers else consumers,
+        "consumers_last": consumers,
     }[context.policy.strategy]
     question = f"move {who} from {context.flow.source} to {context.flow.target}?"
     yield from _approvals("approval", names, question, evidence, context, outcome)
@@ -269,7 +299,7 @@ def run_soak_gate(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     if policy.consumer_lag is not None:
         yield from wait_for_consumer_lag(context, outcome, policy.consumer_lag)
     question = f"fence {', '.join(context.producers)} and move them to {context.flow.target}?"
-    if context.cut is not None:
+    if context.cut is not None or context.is_late:
         question = f"is wave {context.wave.name} done, with its applications at {context.flow.target} for good?"
     if policy.soak_approvals:
         evidence = {"landing_test": context.outcomes["landing_test"]}

@@ -60,6 +60,7 @@ _CONSUMERS = ("stop_consumers", *_GROUPS, "start_consumers", "consumers_joined")
 _BACK = ("reverse_flow", "hooks_switched")
 _SOAK = ("soak", "hold_after", "checks_after")
 _END = ("straggler_watch", "seal")
+# With `consumers_last`, producers have moved with an earlier wave: nothing is fenced, and every step can be undone.
 # `consumers_joined` is apart from `start_consumers`: joining takes seconds, in which under `fenced` nobody would write.
 # With `producers_first`, the reverse flow waits until consumers have moved. Otherwise it would write to the source
 # behind the barrier, and consumers would read those records there.
@@ -73,6 +74,7 @@ STRATEGY_STEPS: dict[str, tuple[str, ...]] = {
         *(*_BEFORE, "fence_producers", "stop_consumers", "standstill", "hooks_fenced", *_TAIL, *_GROUPS),
         *("start_consumers", *_SWITCH, *_BACK, "consumers_joined", *_SOAK, *_END),
     ),
+    "consumers_last": (*_BEFORE, *_CONSUMERS, *_SOAK, "hooks_switched", "seal"),
 }
 
 
@@ -110,6 +112,27 @@ def describe_way_back(policy: WavePolicy) -> str:
 
 
 def _rows(policy: WavePolicy) -> Iterator[Step]:
+    if policy.strategy == "consumers_last":
+        told = _describe_late_steps(policy)
+        yield from (replace(row, does=told.get(row.name, row.does)) for row in _list_rows(policy))
+    else:
+        yield from _list_rows(policy)
+
+
+def _describe_late_steps(policy: WavePolicy) -> dict[str, str]:
+    """What steps do for groups that move after their producers, where it is something else."""
+    back = policy.reverse
+    return {
+        "preflight": f"producers have moved, the flow {back} runs, groups and applications are as expected",
+        "lag_gate": f"lag of {back} at or below {policy.max_lag} records for {_time(policy.hold_ms)} "
+        f"({policy.hold_times} looks in a row), and everything written before the gate carried back",
+        "history_proof": f"Spark proves what {back} has carried back so far ({policy.history_level})",
+        "translate_offsets": "committed offsets of every group, translated exactly: below the switch by the "
+        f"migration's flow, above it by what {back} carried",
+    }
+
+
+def _list_rows(policy: WavePolicy) -> Iterator[Step]:
     yield from _gate_rows(policy)
     yield from _consumer_rows(policy)
     yield from _soak_rows(policy)

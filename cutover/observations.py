@@ -51,6 +51,25 @@ class RecalledDeeds(Observation):
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerSwitch:
+    """Where a run moved the producers of a wave. at_ms: since 1970. barrier: the source's log ends up to which the
+    flow there copied; cut: the target's log ends, where applications' own records begin."""
+
+    wave: str
+    run: str
+    at_ms: int
+    barrier: Mapping[TopicPartition, int]
+    cut: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledSwitches(Observation):
+    """Of each wave whose producers a migration has moved to the target, and that was not taken back since."""
+
+    switches: tuple[ProducerSwitch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedCluster(Observation):
     """`pinned` is the cluster id that the topology demands, if any."""
 

@@ -22,6 +22,7 @@ from topology.migration_waves import (
     WaveHooks,
     WaveStrategy,
     WaveWindow,
+    list_producer_waves,
 )
 
 DEFAULT_SESSION_MS = 45_000  # session.timeout.ms since Kafka 3.0 (KIP-735), and group.consumer.session.timeout.ms
@@ -46,7 +47,9 @@ class WavePolicy:
     shown them). though_source_answers: fail over although brokers of the source answer. unseen_ms: so long workers must
     not have seen it; longer than the 5 s after which an idle partition is reported again. persons: applications of the
     wave that a person stops and starts. application_ms: application → how long an order to it may be under way, where
-    that is not `DEFAULT_APPLICATION_MS`.
+    that is not `DEFAULT_APPLICATION_MS`. producer_waves: of a wave of late groups, the waves that have moved the
+    producers of its topics. late_groups: groups that stay at the source when this wave moves its producers, and the
+    wave that moves each later.
     """
 
     strategy: WaveStrategy = "consumers_first"
@@ -67,6 +70,8 @@ class WavePolicy:
     unseen_ms: int = 7_000
     persons: frozenset[str] = frozenset()
     application_ms: Mapping[str, int] = field(default_factory=dict)
+    producer_waves: tuple[str, ...] = ()
+    late_groups: Mapping[str, str] = field(default_factory=dict)
 
     poll_ms: int = 1_000
     say_ms: int = 3_000
@@ -126,6 +131,11 @@ def build_wave_policy(wave: Wave, migration: PlanMigration | None = None) -> Wav
         application_ms={n: applications[n].bound_ms for n in names if n in applications},
         sessions_ms={n: each.session_timeout_ms for n, each in groups.items() if each.session_timeout_ms is not None},
     )
+    if migration is not None and wave.is_late:
+        names = tuple(each.name for each in list_producer_waves(wave, migration.waves))
+        policy = replace(policy, producer_waves=names)
+    elif migration is not None:
+        policy = replace(policy, late_groups=migration.find_late_groups(wave))
     for gate in wave.gates_before:
         policy = _add_gate_before(policy, gate)
     watched_before = any(isinstance(each, StragglersGate) for each in wave.gates_before)

@@ -53,6 +53,11 @@ class RunContext:
         return tuple(group for group in self.groups if group not in self.producers)
 
     @property
+    def is_late(self) -> bool:
+        """Whether it moves groups whose producers have moved with earlier waves (`consumers_last`)."""
+        return self.policy.strategy == "consumers_last"
+
+    @property
     def run_taken_back(self) -> EarlierRun:
         """The run that this one takes back; every way back has one."""
         assert self.earlier is not None
@@ -173,12 +178,13 @@ def refuse_new_partitions(context: RunContext) -> ActionGenerator[None]:
         raise Refused(f"{'; '.join(grown)} when this run began: a new run moves what is there now", {"grown": grown})
 
 
-def refuse_paused_topics(context: RunContext, topics: Iterable[str]) -> ActionGenerator[None]:
-    """Raises Refused when a person has paused one of these source topics, or a partition of it."""
-    state = yield from perform_action(ReadFlow(), ObservedFlow, context.policy)
+def refuse_paused_topics(context: RunContext, topics: Iterable[str], flow: str | None = None) -> ActionGenerator[None]:
+    """Raises Refused when a person has paused one of these source topics, or a partition of it. flow None: the one
+    along which applications move."""
+    state = yield from perform_action(ReadFlow(flow), ObservedFlow, context.policy)
     paused = [state.paused_topics[name] for name in sorted(set(topics) & set(state.paused_topics))]
     if paused:
-        raise Refused(f"flow {context.flow.id} does not copy what this run needs: {'; '.join(paused)}")
+        raise Refused(f"flow {flow or context.flow.id} does not copy what this run needs: {'; '.join(paused)}")
 
 
 def read_copies(context: RunContext, more: tuple[TopicPartition, ...] = ()) -> ActionGenerator[ObservedCopies]:
@@ -199,9 +205,11 @@ _PAUSES_EVERY_MS: Final = 5_000  # while something is waited for, somebody may p
 
 @dataclass(slots=True)
 class CopyProgress:
-    """Notices a flow that stands still: positions that do not change while something is left to copy."""
+    """Notices a flow that stands still: positions that do not change while something is left to copy. flow None: the
+    one along which applications move; else the way back."""
 
     context: RunContext
+    flow: str | None = None
     _positions: dict[TopicPartition, int] = field(default_factory=dict)
     _since_ms: int | None = None
     _pauses_due_ms: int | None = None
@@ -209,7 +217,8 @@ class CopyProgress:
     def look(self, seen: ObservedCopies, behind: Mapping[TopicPartition, int]) -> ActionGenerator[None]:
         """Raises Refused when a partition that is waited for was paused meanwhile, when one is halted, or when nothing
         moved for `policy.stall_ms`."""
-        policy, flow = self.context.policy, self.context.flow
+        policy, moved = self.context.policy, self.context.flow
+        name, there = (moved.id, moved.target) if self.flow is None else (self.flow, moved.source)
         yield from self._refuse_paused(seen.at_ms, behind)
         positions = {place: held.position for place, held in seen.copies.items()}
         if self._since_ms is None or positions != self._positions or not behind:
@@ -217,15 +226,15 @@ class CopyProgress:
             return
         if seen.at_ms - self._since_ms < policy.stall_ms:
             return
-        state = yield from perform_action(ReadFlow(), ObservedFlow, policy)
+        state = yield from perform_action(ReadFlow(self.flow), ObservedFlow, policy)
         named = ", ".join(str(place) for place in behind)
         halted = "; ".join(
             [f"{topic}: {why}" for topic, why in sorted(state.halted_topics.items())]
             + [why for _, why in sorted(state.paused_topics.items())]
         )
         raise Refused(
-            f"flow {flow.id} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
-            + (halted or f"does a worker serve {flow.target}? `topology status` shows it"),
+            f"flow {name} ({state.state}) copied nothing for {policy.stall_ms / 1000:g} s and misses {named}: "
+            + (halted or f"does a worker serve {there}? `topology status` shows it"),
             {"behind": {str(place): count for place, count in behind.items()}},
         )
 
@@ -237,4 +246,4 @@ class CopyProgress:
         if at_ms < self._pauses_due_ms:
             return
         self._pauses_due_ms = at_ms + _PAUSES_EVERY_MS
-        yield from refuse_paused_topics(self.context, {place.topic for place in behind})
+        yield from refuse_paused_topics(self.context, {place.topic for place in behind}, self.flow)

@@ -46,6 +46,11 @@ def plan_migration(
     """The run plan of `topology migrate`. strategy: another one than the file's. Raises NotSupported, in words for the
     person who wrote the file."""
     migration, found = find_wave(plan, wave)
+    if strategy is not None and found.is_late and strategy != found.strategy:
+        raise NotSupported(
+            f"wave {found.name} moves only groups, after their producers (consumers_last): it has no other order of "
+            f"steps, and cannot be run as {strategy}"
+        )
     policy = policy or build_wave_policy(found, migration)
     policy = replace(policy, strategy=strategy or policy.strategy)
     flow = plan.flow(migration.flow)

@@ -319,6 +319,12 @@ _STEPS = (
     StepDefinition(
         "end_migration", rollback_steps.end_taken_back_run, "ending what was taken back", "the migration has ended"
     ),
+    StepDefinition(
+        "forget_groups",
+        rollback_steps.forget_left_groups,
+        "removing what is left of the groups that went back",
+        "only one side knows these groups",
+    ),
     # a failback
     StepDefinition(
         "divergence",

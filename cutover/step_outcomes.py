@@ -87,7 +87,7 @@ class StepOutcomes(dict[str, JsonObject]):
     @property
     def barrier(self) -> _Offsets:
         """The source's log ends that everything is copied through."""
-        return decode_offsets(self["barrier"]["ends"])
+        return decode_offsets((self.get("barrier") or self._switch)["ends"])
 
     @property
     def drained_ends(self) -> _Offsets:
@@ -101,8 +101,9 @@ class StepOutcomes(dict[str, JsonObject]):
 
     @property
     def cut(self) -> _Offsets:
-        """The target's log ends at the point of no return: where applications' own records begin."""
-        return decode_offsets(self["point_of_no_return"]["target_ends"])
+        """The target's log ends at the point of no return: where applications' own records begin. Of a wave of late
+        groups, those of the runs that have moved the producers."""
+        return decode_offsets((self.get("point_of_no_return") or self._switch)["target_ends"])
 
     @property
     def cut_off_ends(self) -> _Offsets:
@@ -123,6 +124,12 @@ class StepOutcomes(dict[str, JsonObject]):
     def find_placed_offsets(self, group: str) -> _Offsets:
         """Of a failover: where the group goes on at the target."""
         return decode_offsets(self["place_groups"]["groups"][group]["target"])
+
+    @property
+    def _switch(self) -> JsonObject:
+        """Where earlier runs have moved producers, as the preflight of a wave of late groups found it."""
+        found: JsonObject = self._preflight["switch"]
+        return found
 
     @property
     def _preflight(self) -> JsonObject:

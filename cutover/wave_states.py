@@ -3,13 +3,15 @@ is (C24: a failure in one wave leaves the others as they are)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from cutover.errors import NotSupported, WaveBlocked, WaveDone
 from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
-from topology.migration_waves import Wave
+from cutover.rollback.earlier_run import find_producer_switches
+from cutover.utc_instant import render_utc_instant
+from topology.migration_waves import PlanMigration, Wave, list_producer_waves
 from topology.plan import Plan
 
 State = Literal["done", "unfinished", "next", "blocked"]
@@ -25,7 +27,8 @@ WAVE_SEPARATOR = "+"  # between the names of waves that one failover promotes to
 class WaveState:
     """run: the newest that concerns it, with its kind (`migrate`, `rollback`, …) and where that stands or how it ended.
     waits_for: waves that must be done first. truth: alias of the cluster whose records count: where the applications
-    of its topics write. next: it may run now."""
+    of its topics write. next: it may run now. at_source: groups of a late wave whose producers have moved and which
+    have not; since_ms: when the first of these producers moved, ms since 1970."""
 
     name: str
     state: State
@@ -36,6 +39,8 @@ class WaveState:
     kind: str | None = None
     step: str | None = None
     ended: str | None = None
+    at_source: tuple[str, ...] = ()
+    since_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row of `topology migrate --status --format json`."""
@@ -50,7 +55,35 @@ def list_wave_states(plan: Plan, chain: JournalChain) -> tuple[WaveState, ...]:
     flow = plan.flow(migration.flow)
     runs = {wave.name: _runs(chain, wave.name) for wave in migration.waves}
     done = {name for name, found in runs.items() if _is_done(found)}
-    return tuple(_state(wave, runs[wave.name], done, flow.source, flow.target) for wave in migration.waves)
+    states = {wave.name: _state(wave, runs[wave.name], done, flow.source, flow.target) for wave in migration.waves}
+    late = {wave.name: _add_late_groups(wave, migration, states, chain) for wave in migration.waves if wave.is_late}
+    return tuple((states | late).values())
+
+
+def _add_late_groups(
+    wave: Wave, migration: PlanMigration, states: Mapping[str, WaveState], chain: JournalChain
+) -> WaveState:
+    """Of a late wave: its topics are written to where the producers' waves are, and which groups stay behind."""
+    before = [each.name for each in list_producer_waves(wave, migration.waves)]
+    truths = {states[name].truth for name in before}
+    state = states[wave.name]
+    if len(truths) == 1:
+        state = replace(state, truth=truths.pop())
+    switches = find_producer_switches(chain, before)
+    if state.state == "done" or not switches:
+        return state
+    return replace(state, at_source=wave.consumers, since_ms=min(each.at_ms for each in switches))
+
+
+def describe_late_groups(state: WaveState, source: str) -> str:
+    """Which groups of a late wave are still at the source, and since when, for people; empty where none is."""
+    if not state.at_source or state.since_ms is None:
+        return ""
+    verb, them = ("is", "it") if len(state.at_source) == 1 else ("are", "them")
+    return (
+        f"{', '.join(state.at_source)} {verb} still at {source}, since {render_utc_instant(state.since_ms)}, when "
+        f"producers moved: `topology migrate --wave {state.name}` moves {them}"
+    )
 
 
 def find_next_wave(plan: Plan, chain: JournalChain) -> str:

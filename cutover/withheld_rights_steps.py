@@ -90,7 +90,11 @@ def find_rights_to_take(plan: Plan, chain: JournalChain, flow: PlanFlow, wave: s
     assert plan.migration is not None
     leaving = wave.split(WAVE_SEPARATOR)
     truths = {each.name: each.truth for each in list_wave_states(plan, chain)}
-    staying = [w for w in plan.migration.waves if w.name not in leaving and truths.get(w.name) == flow.target]
+    staying = [
+        w
+        for w in plan.migration.waves
+        if w.name not in leaving and not w.is_late and truths.get(w.name) == flow.target  # late groups only read
+    ]
     given = find_standing_rights(chain.entries)
     if any(not each.topics for each in staying):  # everything that the flow selects
         return ()

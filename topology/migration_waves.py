@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from topology.application_controls import PlanApplication
 from topology.secret_ref import SecretRef
 
-WaveStrategy = Literal["consumers_first", "producers_first", "fenced"]
+WaveStrategy = Literal["consumers_first", "producers_first", "fenced", "consumers_last"]
 _FenceKind = Literal["stop", "acl", "quota", "external"]
 ProofLevel = Literal["L0", "L1", "L2", "L3"]
 
@@ -130,7 +131,9 @@ class WaveHooks:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """topics are source names; consumers are group ids; producers are application names."""
+    """topics are source names; consumers are group ids; producers are application names.
+
+    With the strategy `consumers_last` it moves groups only: earlier waves have moved its topics and their producers."""
 
     name: str
     topics: tuple[str, ...]
@@ -144,6 +147,11 @@ class Wave:
     window: WaveWindow | None = None
     fence: WaveFence = field(default_factory=WaveFence)
     hooks: WaveHooks = field(default_factory=WaveHooks)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it moves only groups, of topics whose producers have moved with earlier waves."""
+        return self.strategy == "consumers_last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +205,14 @@ class PlanMigration:
                 return wave
         raise KeyError(f"no wave {name}; the migration has {', '.join(wave.name for wave in self.waves)}")
 
+    def find_late_groups(self, wave: Wave) -> dict[str, str]:
+        """Groups that stay at the source when this wave moves the producers of their topics: group → the wave that
+        moves it later."""
+        if wave.is_late:
+            return {}
+        late = [each for each in self.waves if each.is_late and set(each.topics) & set(wave.topics)]
+        return {group: each.name for each in late for group in each.consumers}
+
     def to_json(self) -> dict[str, Any]:
         """The `migration` section of the plan."""
         value = asdict(self)
@@ -228,6 +244,23 @@ class PlanMigration:
 
 def _journal(value: dict[str, Any] | None) -> JournalKeys | None:
     return None if value is None else JournalKeys.from_json(value)
+
+
+def list_producer_waves(late: Wave, waves: Iterable[Wave]) -> tuple[Wave, ...]:
+    """The waves that move the producers of a late wave's topics."""
+    return tuple(each for each in waves if not each.is_late and set(each.topics) & set(late.topics))
+
+
+def complete_late_waves(waves: tuple[Wave, ...]) -> tuple[Wave, ...]:
+    """Late waves with what follows from their topics: they come after the waves that move the producers, and their way
+    back is the one of these waves, where the file says none."""
+    return tuple(_complete(wave, list_producer_waves(wave, waves)) if wave.is_late else wave for wave in waves)
+
+
+def _complete(late: Wave, before: tuple[Wave, ...]) -> Wave:
+    after = (*late.after, *(each.name for each in before if each.name not in late.after))
+    declared = (each.rollback for each in before if each.rollback is not None and each.rollback.reverse is not None)
+    return replace(late, after=after, rollback=late.rollback or next(declared, None))
 
 
 def compute_wave_hash(wave: Wave) -> str:

@@ -32,6 +32,7 @@ from topology.migration_waves import (
     WaveGate,
     WaveHooks,
     WaveWindow,
+    complete_late_waves,
 )
 from topology.model import CheckedValue, Flow, Topology
 from topology.naming import Naming
@@ -392,7 +393,7 @@ def _migration(value: CheckedValue | None) -> PlanMigration | None:
     return PlanMigration(
         flow=value.get("flow"),
         strategy=strategy,
-        waves=tuple(_wave(wave, strategy, value.at("fence")) for wave in value.list("waves")),
+        waves=complete_late_waves(tuple(_wave(wave, strategy, value.at("fence")) for wave in value.list("waves"))),
         applications={
             name: _application(each) for name, each in sorted((applications.fields if applications else {}).items())
         },

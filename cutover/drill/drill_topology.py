@@ -104,6 +104,8 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
         left_out.append(f"the external fence (hook {found.fence.hook}): producers are stopped instead")
     if found.window is not None:
         left_out.append("the window")
+    if late := migration.find_late_groups(found):
+        left_out.append(f"groups that stay at {flow.source} for later waves: {', '.join(sorted(late))}")
     gates = [*found.gates_before, *found.gates_after]
     left_out += [f"the approval by {gate.by}" for gate in gates if isinstance(gate, ApprovalGate)]
     left_out += [f"holding for {gate.for_ms / 1000:g} s" for gate in gates if isinstance(gate, HoldGate)]
@@ -123,6 +125,11 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
 
 
 def _refuse(flow: PlanFlow, wave: Wave) -> None:
+    if wave.is_late:
+        raise NotSupported(
+            f"wave {wave.name} moves groups after their producers, which the rehearsal of another wave shows: rehearse "
+            "the wave that moves the producers"
+        )
     if not wave.topics:
         raise NotSupported(f"wave {wave.name} names no topics: a rehearsal makes copies of those that are named")
     strange = [topic for topic in wave.topics if not flow.selects(topic)]

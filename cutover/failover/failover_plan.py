@@ -18,7 +18,7 @@ from cutover.run_claim import read_run_kind
 from cutover.run_plan import RunPlan, find_wave
 from cutover.step_outcomes import StepOutcomes
 from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
-from topology.migration_waves import Wave, WaveFence, WaveHooks
+from topology.migration_waves import Wave, WaveFence, WaveHooks, list_producer_waves
 from topology.plan import Plan, PlanFlow
 
 _ORDER: Final = (
@@ -51,9 +51,17 @@ def plan_failover(
     moved = () if chain is None else _moved(plan, chain)
     if chain is not None and wave is None and not own:
         _refuse_halfway(plan, chain, moved)
+    if chain is not None and not own:
+        _refuse_left_groups(plan, chain, wave, moved)
     chosen = join_waves(plan, own[0].wave if own else wave, moved)
     migration = plan.migration
     assert migration is not None  # or there were no wave
+    if chosen.is_late:
+        producers = WAVE_SEPARATOR.join(each.name for each in list_producer_waves(chosen, migration.waves))
+        raise NotSupported(
+            f"wave {chosen.name} has groups and no producers: it is promoted together with those of its topics (--wave "
+            f"{producers}{WAVE_SEPARATOR}{chosen.name}, or no --wave for everything)"
+        )
     if policy is None:
         declared = build_wave_policy(chosen, migration)
         policy = replace(declared, accept_loss=accept_loss, though_source_answers=though_source_answers)
@@ -73,14 +81,19 @@ def _own(chain: JournalChain, run: str | None) -> list[JournalEntry]:
 
 
 def _moved(plan: Plan, chain: JournalChain) -> tuple[str, ...]:
-    """Waves whose producers are at the target. One that has passed its point of no return and started none there is
-    promoted like any other."""
+    """Waves whose producers are at the target, and those of their late groups. One that has passed its point of no
+    return and started none there is promoted like any other."""
     if plan.migration is None:
         return ()
     target = plan.flow(plan.migration.flow).target
     open_run = _migration(chain)
     waits = open_run[0].wave if open_run and not _deeds(open_run, "StartApplication", "name", role="producer") else None
-    return tuple(each.name for each in list_wave_states(plan, chain) if each.truth == target and each.name != waits)
+    late = {wave.name for wave in plan.migration.waves if wave.is_late}
+    return tuple(
+        each.name
+        for each in list_wave_states(plan, chain)
+        if each.truth == target and (each.name != waits or each.name in late)
+    )
 
 
 def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> None:
@@ -90,6 +103,8 @@ def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> 
     if plan.migration is None or not open_run or open_run[0].wave not in moved:
         return
     found, flow = plan.migration.wave(open_run[0].wave), plan.flow(plan.migration.flow)
+    if found.is_late:
+        return  # `_refuse_left_groups` says what is to be said of it
     left = [group for group in found.consumers if group not in list_moved_groups(open_run)]
     others = [each.name for each in plan.migration.waves if each.name not in moved]
     if left:
@@ -103,6 +118,27 @@ def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> 
                 if others
                 else ""
             )
+        )
+
+
+def _refuse_left_groups(plan: Plan, chain: JournalChain, wave: str | None, moved: Collection[str]) -> None:
+    """Raises NotSupported where nothing is left to be promoted but late groups, or these are asked for: where they had
+    read to, only the source can say."""
+    if plan.migration is None:
+        return
+    flow = plan.flow(plan.migration.flow)
+    left = [each for each in list_wave_states(plan, chain) if each.at_source]
+    if wave is not None:
+        left = [each for each in left if each.name in wave.split(WAVE_SEPARATOR)]
+    elif {each.name for each in plan.migration.waves} - set(moved):
+        return  # others are promoted; these groups are not among them
+    if left:
+        groups = ", ".join(group for each in left for group in each.at_source)
+        raise NotSupported(
+            f"producers have moved to {flow.target} already, and the groups {groups} were still at {flow.source}: how "
+            f"far they had read, only {flow.source} can say. When it is back, `topology migrate --wave {left[0].name}` "
+            f"moves them exactly. If that takes too long, their owners choose where they begin at {flow.target} "
+            "(kafka-consumer-groups --reset-offsets), and they read again or miss what lies between"
         )
 
 

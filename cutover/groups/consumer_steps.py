@@ -25,6 +25,7 @@ from cutover.groups.group_start_positions import (
     return_group_offsets,
     translate_group_offsets,
 )
+from cutover.groups.late_groups import refuse_expired_starts
 from cutover.observations import ObservedGroup, ObservedRecords, RecalledDeeds
 from cutover.offsets import decode_offsets, encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
@@ -93,6 +94,9 @@ def translate_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerat
     outcome["groups"] = {}
     for group in context.groups:
         outcome["groups"][group] = yield from translate_group_offsets(context, group)
+        if context.is_late:
+            wanted = decode_offsets(outcome["groups"][group]["target"])
+            yield from refuse_expired_starts(context, group, wanted)
 
 
 def commit_offsets(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -111,11 +111,18 @@ def find_groups_left_behind(context: RunContext, topics: set[str]) -> ActionGene
     """Live groups that read the wave's topics and that the wave does not move: group → topics. Some may be meant to
     stay; whoever decides should know of them."""
     seen = yield from perform_action(FindReaders("source", tuple(sorted(topics))), ObservedReaders, context.policy)
-    found = {name: list(read) for name, read in seen.groups.items() if name not in context.groups}
+    late, reverse = context.policy.late_groups, context.policy.reverse
+    found = {name: list(read) for name, read in seen.groups.items() if name not in (*context.groups, *late)}
+    after = f"where nothing is written any more once producers have moved to {context.flow.target}"
+    if reverse is not None:
+        after = f"and reads on what flow {reverse} brings; a wave with `strategy: consumers_last` would move it later"
     for name, read in found.items():
+        where = f"group {name} reads {', '.join(read)} at {context.flow.source} and is not in wave {context.wave.name}"
+        yield ReportMessage(f"{where}: it stays there, {after}")
+    for group, wave in sorted(late.items()):
         yield ReportMessage(
-            f"group {name} reads {', '.join(read)} at {context.flow.source} and is not in wave {context.wave.name}: it "
-            f"stays there, where nothing is written any more once producers have moved to {context.flow.target}"
+            f"group {group} stays at {context.flow.source}, where flow {reverse} brings what producers write at "
+            f"{context.flow.target}; wave {wave} moves it later"
         )
     return found
 

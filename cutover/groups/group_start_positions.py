@@ -17,6 +17,7 @@ from cutover.groups.group_preflight import (
     read_stable_group,
 )
 from cutover.groups.histories import read_copies_without_holes
+from cutover.groups.late_groups import find_unsettled_positions, wait_until_carried_back
 from cutover.observations import ObservedGroup, ObservedRecords
 from cutover.offsets import decode_offsets, encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
@@ -62,6 +63,8 @@ def translate_group_offsets(context: RunContext, group: str) -> ActionGenerator[
                 f"(migration.groups.{group}.uncommitted)"
             )
         waiting = [str(place) for place in found.ahead]
+        if context.is_late:
+            waiting += yield from find_unsettled_positions(context, group, at, held, logs)
         if waiting and context.cut is not None:
             raise Refused(
                 f"group {group} read beyond the barrier at {context.flow.source} ({'; '.join(waiting)}): records were "
@@ -237,10 +240,13 @@ def return_group_offsets(
         return None
     moved = context.translated(group)
     kind = moved.kind
-    held = yield from read_copies_without_holes(context, tuple(_added(context, at_target.offsets)))
     reached = at_target.offsets if kind == "share" else at_target.others()
     before = moved.source
-    back = translate_group_back(reached, given, before, held, context.rename)
+    if context.is_late:
+        back = yield from wait_until_carried_back(context, group, reached, given)
+    else:
+        held = yield from read_copies_without_holes(context, tuple(_added(context, at_target.offsets)))
+        back = translate_group_back(reached, given, before, held, context.rename)
     for place, at in at_source.offsets.items():  # somebody has read on there under this group id: that counts, too
         if place in back and at > back[place] and at != before.get(place):
             back[place] = at

@@ -8,6 +8,7 @@ from cutover.actions import ForgetGroup, JsonObject, ReadCopies, ReadGroup, Reca
 from cutover.errors import Refused
 from cutover.groups.group_preflight import commit_positions, describe_members, list_pending, read_stable_group
 from cutover.groups.group_start_positions import refuse_unmovable_progress
+from cutover.groups.histories import build_switchover_maps
 from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
 from cutover.offsets import encode_offsets, render_offsets
 from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
@@ -15,9 +16,7 @@ from cutover.rollback.earlier_run import EarlierRun
 from cutover.rollback.stranded_records import find_reread_offsets, find_stranded_offsets
 from cutover.run_context import RunContext, read_copies, read_target_logs
 from replicator.errors import ReplicatorError
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.offset_translation import CopiedPartition, Offsets
-from replicator.ledger.round_trip_map import build_round_trip_map
+from replicator.ledger.offset_translation import Offsets
 from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 
 _Places = dict[TopicPartition, int]
@@ -101,29 +100,14 @@ def _translate(
 
 def _crossings(context: RunContext) -> ActionGenerator[dict[TopicPartition, SwitchoverMap]]:
     """The maps of both flows across the switch, by partition of the old source."""
-    earlier, cut = context.run_taken_back, context.run_taken_back.outcomes.cut
-    barrier = earlier.outcomes.barrier
-    old_places = tuple(context.at_target(place) for place in context.source_places())
+    earlier = context.run_taken_back
+    pairs = [(context.at_target(place), place) for place in context.source_places()]
+    old_places = tuple(old for old, _ in pairs)
     forward = (
         yield from perform_action(ReadCopies(old_places, earlier.flow.id), ObservedCopies, context.policy)
     ).copies
     back = (yield from read_copies(context)).copies
-    found: dict[TopicPartition, SwitchoverMap] = {}
-    for place in context.source_places():
-        old = context.at_target(place)
-        if place not in cut:  # added after the switch: all its records were written by the applications there
-            found[old] = SwitchoverMap(0, 0, OffsetMap(()), back.get(place))
-            continue
-        held: CopiedPartition | None = forward.get(old)
-        if held is None:
-            raise Refused(
-                f"the ledger of flow {earlier.flow.id} has no records of {old}, so nothing says where a group goes on "
-                "there. Records of watershed.ledger must not be deleted"
-            )
-        carried = back.get(place)
-        history = build_round_trip_map(held.map, carried.map) if carried is not None else held.map
-        found[old] = SwitchoverMap(cut[place], barrier[old], history, carried)
-    return found
+    return build_switchover_maps(earlier.flow.id, earlier.outcomes, pairs, forward, back)
 
 
 def commit_offsets_back(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
@@ -186,8 +170,9 @@ def _stay(context: RunContext, group: str) -> ActionGenerator[JsonObject]:
             "Stop it, then run again with --resume"
         )
     read = yield from _read_since(context, group, moved.target, at_target.offsets, at_source.offsets)
-    if read:
-        yield from commit_positions(context, "source", group, read, {}, kind)
+    gone = {place: at for place, at in moved.source.items() if place not in at_source.offsets}  # by `forget_groups`
+    if read or gone:
+        yield from commit_positions(context, "source", group, gone | read, {}, kind)
     before = moved.found
     assert before is not None, "the step that translates back notes what it found"
     if not before and at_target.offsets:

@@ -10,7 +10,7 @@ from clusters.flow_records import FlowRecord, read_flows
 from clusters.partition_status_records import read_partition_statuses
 from clusters.settings import ConnectionSettings, SettingsLookup
 from cutover.errors import CutoverError
-from cutover.operations.moved_applications import describe_moved_applications
+from cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
 from cutover.operations.proposal import OperationRefused, Proposal
 from replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
 from replicator.sync.protection import remove_protection
@@ -26,9 +26,11 @@ _MEANINGS: dict[FlowOrder, str] = {
 
 
 def propose_flow_order(plan: Plan, connect: SettingsLookup, flow_id: str, order: FlowOrder) -> Proposal:
-    """The order, with how the flow is now. Raises ClusterError, NotInPlan; OperationRefused for a flow that was never
-    applied."""
+    """The order, with how the flow is now. Raises ClusterError, BrokenChain, NotInPlan; OperationRefused for a flow
+    that was never applied, or whose end would leave groups without records."""
     flow = plan.flow(flow_id)
+    if order == "stop":
+        refuse_end_of_way_back(plan, connect, {flow_id})
     target = connect(flow.target)
     record = _read_record(target, flow_id)
     changed = apply_flow_order(record, order)

@@ -9,6 +9,7 @@ from typing import Any
 from clusters.topic_partition import TopicPartition
 from cutover.fences.journaled_fence import find_standing_fence
 from cutover.journal.hash_chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
+from cutover.observations import ProducerSwitch
 from cutover.offsets import decode_offsets
 from cutover.step_outcomes import StepOutcomes, TranslatedGroup
 from topology.plan import PlanFlow
@@ -19,12 +20,12 @@ _Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
     """flow: along which it moved applications. outcomes: of its steps. state: how it ended, "" while it is unfinished.
-    switched_ms: when producers were switched, milliseconds since 1970. moved: groups whose offsets it committed at
-    its target, or found there just so; halted: those that it has stopped at its source and not moved. fence: the deed
-    that raised the fence which still stands there. rights: those given at its target that nobody needs there once this
-    wave has left, JSON of `InventoryAcl`. ours: group → offsets at its source that runs of this wave committed or found
-    there. taken_back: the run that has taken it back already. unseen: it could not look at its source (a failover), so
-    offsets of its groups there are what they had read before."""
+    switched_ms: when producers were switched (of a wave of late groups, when it was done), milliseconds since 1970.
+    moved: groups whose offsets it committed at its target, or found there just so; halted: those that it has stopped at
+    its source and not moved. fence: the deed that raised the fence which still stands there. rights: those given at its
+    target that nobody needs there once this wave has left, JSON of `InventoryAcl`. ours: group → offsets at its source
+    that runs of this wave committed or found there. taken_back: the run that has taken it back already. unseen: it
+    could not look at its source (a failover), so offsets of its groups there are what they had read before."""
 
     run: str
     flow: PlanFlow
@@ -55,23 +56,54 @@ def find_switched_migration(chain: JournalChain, wave: str) -> list[JournalEntry
     return []
 
 
+def find_producer_switches(chain: JournalChain, waves: Iterable[str]) -> tuple[ProducerSwitch, ...]:
+    """Of each of these waves that a migration has moved behind its point of no return, and no run has taken back."""
+    found = []
+    for wave in waves:
+        entries = find_switched_migration(chain, wave)
+        if entries and find_rollback_of(chain, entries[0].run) is None:
+            outcomes = _read_outcomes(entries)
+            at_ms = _list_switch_times(entries)[0]
+            found.append(ProducerSwitch(wave, entries[0].run, at_ms, outcomes.barrier, outcomes.cut))
+    return tuple(found)
+
+
+def find_late_move(chain: JournalChain, wave: str) -> list[JournalEntry]:
+    """The entries of the newest migration that has moved this wave of late groups; empty where none did."""
+    for run in reversed(list(dict.fromkeys(entry.run for entry in chain.entries))):
+        entries = chain.run(run)
+        last = entries[-1]
+        done = last.step == RUN_STEP and last.kind == "outcome" and last.observation.get("state") == "done"
+        if entries[0].wave == wave and entries[0].observation.get("kind", "migrate") == "migrate" and done:
+            return entries
+    return []
+
+
+def _read_outcomes(entries: list[JournalEntry]) -> StepOutcomes:
+    steps = dict.fromkeys(entry.step for entry in entries if entry.step != RUN_STEP)
+    return StepOutcomes({step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None})
+
+
+def _list_switch_times(entries: list[JournalEntry]) -> list[int]:
+    """When producers were told to start at the target; else when the point of no return was passed, else the end."""
+    switched = [e.at_ms for e in entries if e.deed and e.kind == "intent" and e.step == "switch_producers"]
+    crossed = [e.at_ms for e in entries if e.step == "point_of_no_return" and e.kind == "outcome" and not e.deed]
+    return switched or crossed or [entries[-1].at_ms]
+
+
 def build_earlier_run(chain: JournalChain, entries: list[JournalEntry], flow: PlanFlow) -> EarlierRun:
     """What is to be known of the run with these entries; `flow` is the one along which it moved."""
     first, last = entries[0], entries[-1]
-    steps = dict.fromkeys(entry.step for entry in entries if entry.step != RUN_STEP)
-    outcomes = {step: found[0] for step in steps if (found := find_step_outcome(entries, step)) is not None}
     deeds = [entry for entry in entries if entry.deed and entry.kind == "intent"]
     moved = list_moved_groups(entries)
     stopped = _names(deeds, "StopApplication", "name", role="consumer")
-    switched = [e.at_ms for e in deeds if e.step == "switch_producers"]
-    crossed_ms = [e.at_ms for e in entries if e.step == "point_of_no_return" and e.kind == "outcome" and not e.deed]
     of_wave = [entry for entry in chain.entries if entry.wave == first.wave]
     return EarlierRun(
         run=first.run,
         flow=flow,
-        outcomes=StepOutcomes(outcomes),
+        outcomes=_read_outcomes(entries),
         state=str(last.observation.get("state", "")) if last.step == RUN_STEP and last.kind == "outcome" else "",
-        switched_ms=(switched or crossed_ms)[0],
+        switched_ms=_list_switch_times(entries)[0],
         moved=moved,
         halted=tuple(name for name in stopped if name not in moved),
         fence=find_standing_fence(entries),

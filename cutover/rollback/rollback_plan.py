@@ -13,8 +13,18 @@ from typing import Literal
 from cutover.errors import NothingToRollBack, NotSupported, PlanChanged, WaveBlocked
 from cutover.journal.hash_chain import JournalChain
 from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import EarlierRun, build_earlier_run, find_switched_migration
-from cutover.rollback.rollback_step_order import build_rollback_texts, list_refusal_steps, list_rollback_steps
+from cutover.rollback.earlier_run import (
+    EarlierRun,
+    build_earlier_run,
+    find_late_move,
+    find_switched_migration,
+)
+from cutover.rollback.rollback_step_order import (
+    build_rollback_texts,
+    list_late_rollback_steps,
+    list_refusal_steps,
+    list_rollback_steps,
+)
 from cutover.run_claim import encode_run_work
 from cutover.run_plan import RunPlan, find_wave, plan_migration
 from cutover.step_outcomes import StepOutcomes
@@ -42,7 +52,8 @@ def plan_rollback(
     came after this one is done.
     """
     forward = plan_migration(plan, wave)
-    entries = find_switched_migration(chain, forward.wave.name)
+    late = forward.wave.is_late
+    entries = (find_late_move if late else find_switched_migration)(chain, forward.wave.name)
     if not entries:
         raise NothingToRollBack(_nothing(plan, forward.wave.name, chain))
     first = entries[0]
@@ -52,7 +63,7 @@ def plan_rollback(
             f"this file does: restore the file that compiles to {first.plan_hash}, or one that moves the same"
         )
     _last_first(plan, forward.wave.name, chain)
-    rights = find_rights_to_take(plan, chain, forward.flow, forward.wave.name)
+    rights = () if late else find_rights_to_take(plan, chain, forward.flow, forward.wave.name)
     earlier = replace(build_earlier_run(chain, entries, forward.flow), rights=rights)
     return plan_way_back(plan, forward, earlier, policy or _policy_back(plan, wave), stranded)
 
@@ -106,7 +117,8 @@ def plan_way_back(
         topics=tuple(sorted(map(forward.flow.target_topic, topics))),
         consumers=tuple(group for group in forward.wave.consumers if group in earlier.moved),
     )
-    steps = list_refusal_steps(policy, away, home) if reverse is None else list_rollback_steps(policy, away, home)
+    listed = list_late_rollback_steps if forward.wave.is_late else list_rollback_steps
+    steps = (list_refusal_steps if reverse is None else listed)(policy, away, home)
     return RunPlan("rollback", flow, wave, policy, steps, forward.journal, earlier, build_rollback_texts(away, home))
 
 
@@ -140,7 +152,10 @@ def _returns(flow: PlanFlow, forward: PlanFlow, topic: str) -> bool:
 
 def _nothing(plan: Plan, wave: str, chain: JournalChain) -> str:
     open_run = chain.unfinished()
+    assert plan.migration is not None
     refusal = f"no migration of wave {wave} of {plan.topology} has passed its point of no return"
+    if plan.migration.wave(wave).is_late:
+        refusal = f"no migration has moved the late groups of wave {wave} of {plan.topology}"
     if open_run and open_run[0].wave == wave:
         return f"{refusal}: run {open_run[0].run} is taken back with `topology migrate --abandon`"
     return f"{refusal}: there is nothing to be rolled back"

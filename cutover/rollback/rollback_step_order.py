@@ -4,9 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
 from cutover.migration_step_order import USUAL_PROOF_MS, Step, StepText
 from cutover.policy import WavePolicy
+
+_LATE_ORDER: Final = (
+    *("preflight_back", "carry_back", "lag_gate", "history_proof", "approval", "stop_consumers", "translate_back"),
+    *("commit_back", "landing_test", "start_consumers", "consumers_joined", "hooks_rolled_back", "forget_groups"),
+    "seal",
+)
 
 
 def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
@@ -19,6 +27,25 @@ def list_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step,
         *_switch_rows(policy, away, home),
         *_end_rows(policy, away),
     )
+
+
+def list_late_rollback_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:
+    """Of a wave of late groups: only they return. Producers stay at `away`, and the flow back goes on; so nothing is
+    fenced, and every step can be undone."""
+    rows = {row.name: row for row in list_rollback_steps(policy, away, home)}
+    rows["consumers_joined"] = replace(rows["consumers_joined"], undo=None)
+    rows["carry_back"] = replace(rows["carry_back"], does="the flow back runs, and carries the wave's topics")
+    rows["forget_groups"] = Step(
+        "forget_groups",
+        f"what stands of the groups at {away} is removed",
+        "watershed",
+        "with the undo of commit_back",
+        policy.reach_ms,
+    )
+    rows["seal"] = replace(rows["seal"], undo=None)
+    if "hooks_rolled_back" in rows:
+        rows["hooks_rolled_back"] = replace(rows["hooks_rolled_back"], undo=None)
+    return tuple(rows[name] for name in _LATE_ORDER if name in rows)
 
 
 def list_refusal_steps(policy: WavePolicy, away: str, home: str) -> tuple[Step, ...]:

@@ -246,6 +246,11 @@ def end_taken_back_run(context: RunContext, outcome: JsonObject) -> ActionGenera
     yield ReportMessage(outcome["flow"])
 
 
+def forget_left_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
+    """Step `forget_groups`, the end of a late group's way back: its producers stay, and so does everything of them."""
+    yield from _forget_groups(context, outcome)
+
+
 def _forget_groups(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
     """Positions that are left where applications have been would be somebody else's to another migration of the wave.
     They are in the journal (`translate_back`). What is alive there again is its owner's, and is told."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from clusters.topic_partition import TopicPartition
 from replicator.errors import NotCopied
-from replicator.ledger.offset_map import OffsetMap
+from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, Offsets
 
 
@@ -60,6 +61,37 @@ class SwitchoverMap:
             return self.back.map.to_target(self.cut, self.back.target_end)
         except NotCopied:
             return None
+
+    def build_history(self) -> ExplicitRunMap:
+        """Source → target over the whole history: below the barrier as the flow there copied it, above it the inverse
+        of what the flow back has carried so far. Of records behind the last carried one it knows nothing: whoever
+        translates a position makes sure that none lies between the two.
+
+        Raises ReplicatorError for maps that contradict each other.
+        """
+        carried = self.back.map.stretches(self.back.target_end) if self.back is not None else ()
+        runs = join_switchover_runs(self.there, carried, self.cut, self.barrier)
+        begin = OffsetRun(runs[0].target, runs[0].source) if runs else OffsetRun(self.cut, self.barrier)
+        ends = (self.barrier, *(run.source + run.records for run in runs[-1:]))
+        position = max(*ends, self.back.target_end if self.back is not None else 0)
+        return ExplicitRunMap.over(runs, begin, position)
+
+
+def join_switchover_runs(there: OffsetMap, back: Iterable[ExplicitRun], cut: int, barrier: int) -> list[ExplicitRun]:
+    """Runs source → target, in log order: those of the map `there` below the barrier and the cut, then those of the
+    flow back (`target` is an offset of the source there), inverted, from the cut on."""
+    begun = [ExplicitRun(run.target, run.source, 0) for run in there.runs[:1]]  # also where nothing was copied by it
+    copied = [
+        each._replace(records=min(each.records, barrier - each.source))
+        for each in there.stretches(cut)
+        if each.source < barrier
+    ]
+    carried = [
+        ExplicitRun(each.source + skipped, each.target + skipped, each.records - skipped)
+        for each in back
+        if (skipped := max(0, cut - each.source)) < each.records
+    ]
+    return join_explicit_runs([*begun, *copied, *carried])
 
 
 @dataclass(frozen=True, slots=True)

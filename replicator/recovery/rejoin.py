@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from clusters.topic_partition import TopicPartition
 from replicator.errors import ReplicatorError
-from replicator.ledger.explicit_runs import join_explicit_runs
 from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
 from replicator.ledger.ledger import Ledger
 from replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from replicator.ledger.switchover_map import join_switchover_runs
 from replicator.partition_key import PartitionKey
 from replicator.partition_states import OffsetSpan
 from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
@@ -47,24 +47,13 @@ def build_rejoin_part(
     guarded: a loop guard leaves what was carried back out at the source, so a proof leaves the applications' own
     records out at the target. Raises ReplicatorError where the maps contradict each other or the offsets.
     """
-    carried = [
-        ExplicitRun(each.source + skipped, each.target + skipped, each.records - skipped)
-        for each in back
-        if (skipped := max(0, at.cut - each.source)) < each.records
-    ]
-    if carried and (carried[-1].target + carried[-1].records > at.base or _end(carried[-1]) > at.position):
-        raise ReplicatorError(f"{flow_back} has carried back more than {at}: {carried[-1]}")
+    runs = join_switchover_runs(own, back, at.cut, at.copied)
+    if runs and (runs[-1].target + runs[-1].records > at.base or _end(runs[-1]) > at.position):
+        raise ReplicatorError(f"{flow_back} has carried back more than {at}: {runs[-1]}")
     left_out = own.extra if isinstance(own, JoinedOffsetMap) else ()
     if guarded and at.base > at.cut:
         left_out = (*left_out, OffsetSpan(at.cut, at.base))
-    begun = [ExplicitRun(run.target, run.source, 0) for run in own.runs[:1]]  # also where nothing was copied by it
-    copied = [
-        each._replace(records=min(each.records, at.copied - each.source))
-        for each in own.stretches(at.cut)
-        if each.source < at.copied
-    ]
-    stretches = join_explicit_runs([*begun, *copied, *carried])
-    return ForeignPart(f"applications ({flow_back} carried it back)", at.base, at.position, tuple(stretches), left_out)
+    return ForeignPart(f"applications ({flow_back} carried it back)", at.base, at.position, tuple(runs), left_out)
 
 
 def _end(stretch: ExplicitRun) -> int:

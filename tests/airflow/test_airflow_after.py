@@ -26,6 +26,7 @@ from plugins.watershed.operators.straggler_watch import (
 )
 from plugins.watershed.steps.run_journal import find_done_waves
 from tests.cutover.fake_log import FakeLog
+from tests.cutover.late_world import late_plan
 from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 from topology.migration_waves import PlanMigration, RollbackPolicy
@@ -170,7 +171,7 @@ def test_nothing_is_deleted_by_what_is_left() -> None:
     plan = with_rollback(RollbackPolicy(until_ms=DAY, reverse="cloud-to-onprem"))
     assert isinstance(plan.migration, PlanMigration)
     told = list_cleanup_tasks(plan)
-    assert told[0].startswith("set flow cloud-to-onprem to `state: stopped`")
+    assert told[0].startswith("stop flow cloud-to-onprem (`topology flow stop cloud-to-onprem FILE`)")
     assert any("delete at onprem" in line and "clicks, orders" in line for line in told)
 
 
@@ -260,3 +261,14 @@ def test_a_watch_over_what_was_taken_back_proves_nothing(monkeypatch: pytest.Mon
     task = straggler_watch.StragglerWatchOperator(task_id="straggler_watch", plan="sha256:1")
     with pytest.raises(AirflowSkipException, match="taken back"):
         task.come_back({}, {"seen": "every wave has soaked", "problem": ""})
+
+
+def test_late_groups_are_proven_by_what_came_back_to_them_and_are_waited_for_by_name() -> None:
+    outcomes = {"preflight": {"switch": {}}, "history_proof": {"verdict": "proven", "unproven": 0, "level": "L1"}}
+    rows, unmet = check_requirements([a_wave(wave="reports", outcomes=outcomes)], ["verify_full"], None, 3_000)
+    assert unmet == []
+    assert ("proof of wave reports", "proven, 0 unproven, level L1") in rows
+    plan = late_plan()
+    assert plan.migration is not None
+    named = decommission._name_late_groups(plan.migration, {"reports", "producers"})
+    assert named == " (groups that stay longer: reports)"

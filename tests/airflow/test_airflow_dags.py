@@ -361,3 +361,48 @@ def test_a_proof_on_a_schedule(folder: Path) -> None:
     dags = load().dags
     assert dags["verify__plain"].schedule == timedelta(hours=6)
     assert dags["verify__orders"].schedule is None
+
+
+LATE = """
+    - name: reports
+      strategy: consumers_last
+      topics: [orders.created]
+      consumers: [monthly-reports]
+      gates:
+        before: [{lag: {max_records: 0, hold: 2s}}, {verify: {level: L1}}, {approval: team-reports}]
+"""
+
+
+def test_a_wave_of_late_groups_has_its_tasks_in_every_dag(folder: Path) -> None:
+    """It comes last, moves nobody but consumers, and has one order of steps."""
+    path = folder / "orders.yaml"
+    first = MIGRATION.replace("    billing:", '    monthly-reports: {http: "http://127.0.0.1:11"}\n    billing:')
+    path.write_text(TOPOLOGY.replace("NAME", "orders") + first + LATE)
+    dags = load().dags
+    dag = dags["migrate__orders"]
+    tasks = [task for task in dag.task_ids if task.startswith("reports.")]
+    assert not any("other_strategy" in task for task in tasks)
+    assert any("orders.other_strategy" in task for task in dag.task_ids)
+    assert {"reports.check", "reports.approval", "reports.move_consumers", "reports.dry_run", "reports.end"} <= set(
+        tasks
+    )
+    assert not any("producers" in task for task in tasks)
+    assert "orders.end" in dag.get_task("reports.begin").upstream_task_ids
+    told = {task: dag.get_task(f"reports.{task}").row.steps for task in ("check", "move_consumers")}
+    assert told["check"] == ("preflight", "lag_gate", "history_proof")
+    assert told["move_consumers"][:3] == ("stop_consumers", "translate_offsets", "commit_offsets")
+    plan = compile_path(path)
+    asked = preview_run_plan(plan, "migrate", "reports", "fenced")
+    assert [step.name for step in asked.steps] == [
+        step.name for step in preview_run_plan(plan, "migrate", "reports").steps
+    ]
+    back = dags["rollback__orders"]
+    assert "reports.end" in back.get_task("orders.begin").upstream_task_ids
+    steps = [
+        step
+        for task in back.tasks
+        if task.task_id.startswith("reports.")
+        for step in getattr(getattr(task, "row", None), "steps", ())
+    ]
+    assert "forget_groups" in steps
+    assert "fence_producers" not in steps

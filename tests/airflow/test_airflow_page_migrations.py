@@ -23,6 +23,7 @@ from plugins.watershed.page.step_evidence import flatten_evidence
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, asked
 from tests.cutover.fake_log import FakeLog
+from tests.cutover.late_world import AUDIT, REPORTS, late_plan, move, switched
 from tests.cutover.world import POLICY, REVERSE, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
 from topology.plan import Plan
@@ -95,6 +96,21 @@ def test_a_finished_run_has_crossed(shop: Plan) -> None:
         "cloud",
         "not_begun",
     )
+
+
+def test_groups_that_stay_longer_are_named_with_the_time_since_which_they_do() -> None:
+    log, plan = FakeLog(), late_plan()
+    world = switched(log)
+    assert move(world, log, REPORTS, run_id="late").run().state == "done"
+    told = build_migrations_view(plan, journaled(plan, log), lambda _hash: None, wanted="late")
+    assert [(wave["name"], wave["at_source"]) for wave in told["waves"]] == [
+        ("producers", []),
+        (REPORTS, []),
+        (AUDIT, [AUDIT]),
+    ]
+    assert isinstance(told["waves"][2]["since_ms"], int)
+    assert told["run"]["state"] == "done"
+    assert {step["state"] for step in told["run"]["steps"]} == {"done"}
 
 
 def test_a_run_of_an_older_file_is_shown_by_its_own_plan_or_its_own_steps(shop: Plan, tmp_path: Path) -> None:

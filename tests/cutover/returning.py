@@ -142,10 +142,12 @@ class Scene:
     def __post_init__(self) -> None:
         self.topics = {wave: f"{self.name}.{wave}" for wave in self.waves}
         create_lab_topics(self.settings[HOME].bootstrap[0], list(self.topics.values()), PARTITIONS)
-        self.writers = {wave: Writer(self, wave) for wave in self.waves}
-        self.readers = {wave: Reader(self, wave) for wave in self.waves}
+        self.writers, self.readers = self.build_applications()
         self.applications = {app.name: app for app in (*self.writers.values(), *self.readers.values())}
         self.plan = self._plan()
+
+    def build_applications(self) -> tuple[dict[str, Writer], dict[str, Reader]]:
+        return {wave: Writer(self, wave) for wave in self.waves}, {wave: Reader(self, wave) for wave in self.waves}
 
     def _plan(self) -> Plan:
         names = tuple((topic, self.called(topic, AWAY)) for topic in self.topics.values())
@@ -158,15 +160,17 @@ class Scene:
             routes=((AWAY, HOME),), delivery="transactions", state="paused",
             naming=Naming("map", map=tuple((new, old) for old, new in names)),
         ).flows[0]  # fmt: skip
-        way = RollbackPolicy(until_ms=3_600_000, reverse=back.id)
-        waves = tuple(
+        waves = self.declare_waves(RollbackPolicy(until_ms=3_600_000, reverse=back.id))
+        addresses = {name: PlanApplication("http://127.0.0.1:1") for name in self.applications}
+        migration = PlanMigration(there.id, "fenced", waves, addresses)
+        return seal_plan(replace(forward, flows=(there, back), migration=migration))
+
+    def declare_waves(self, way: RollbackPolicy) -> tuple[Wave, ...]:
+        return tuple(
             Wave(wave, (self.topics[wave],), (self.group(wave),), (self.writers[wave].name,), strategy=strategy,
                  rollback=way)
             for wave, strategy in self.waves.items()
         )  # fmt: skip
-        addresses = {name: PlanApplication("http://127.0.0.1:1") for name in self.applications}
-        migration = PlanMigration(there.id, "fenced", waves, addresses)
-        return seal_plan(replace(forward, flows=(there, back), migration=migration))
 
     def called(self, topic: str, alias: str) -> str:
         return topic if alias == HOME else f"{topic}.new"
@@ -201,7 +205,13 @@ class Scene:
 
     def there(self, wave: str, **changes: Any) -> RunDriver:
         declared = plan_migration(self.plan, wave).policy
-        policy = replace(POLICY, strategy=declared.strategy, reverse=declared.reverse)
+        policy = replace(
+            POLICY,
+            strategy=declared.strategy,
+            reverse=declared.reverse,
+            producer_waves=declared.producer_waves,
+            late_groups=declared.late_groups,
+        )
         return self._run(plan_migration(self.plan, wave, policy), changes)
 
     def back(self, wave: str, **changes: Any) -> RunDriver:

@@ -86,13 +86,12 @@ def test_every_step_of_a_strategy_is_in_the_table_and_says_whether_it_is_undone(
     ]
     for strategy in STRATEGY_STEPS:
         policy = WavePolicy(strategy=strategy, reverse="back")
-        before = list_strategy_steps(policy)[
-            : [step.point_of_no_return for step in list_strategy_steps(policy)].index(True)
-        ]
-        for step in before:
+        steps = list_strategy_steps(policy)
+        crossed = next((at for at, step in enumerate(steps) if step.point_of_no_return), len(steps))
+        assert (crossed == len(steps)) == (strategy == "consumers_last"), strategy
+        for step in steps[:crossed]:
             assert (step.undo is None) == (STEPS[step.name].undo is None), step.name
-        after = list_strategy_steps(policy)[len(before) + 1 :]
-        assert {step.undo for step in after} == {describe_way_back(policy)}
+        assert all(step.undo == describe_way_back(policy) for step in steps[crossed + 1 :]), strategy
 
 
 # Each row: what goes wrong in the world, and at which step. Before the first deed the result is `refused`.

@@ -75,6 +75,21 @@ def test_a_reader_goes_on_with_the_very_next_record_either_way(scene: Scene, dat
     assert scene.left(scene.away, away) == scene.left(scene.home, back)
 
 
+@settings(max_examples=choose_examples(100, 300))
+@given(SCENES)
+def test_the_whole_history_as_one_map_leads_to_the_very_next_record(scene: Scene) -> None:
+    history = scene.crossing.build_history()
+    for at in range(len(scene.home) + 1):
+        there = history.to_target(at, len(scene.away))
+        assert scene.left(scene.away, there) == scene.left(scene.home, at)
+
+
+def test_a_history_of_nothing_begins_at_the_cut() -> None:
+    """Nothing was ever copied, and nothing is carried back yet."""
+    empty = SwitchoverMap(4, 6, OffsetMap(()), None).build_history()
+    assert (empty.to_target(6, 9), empty.position) == (4, 6)
+
+
 @given(SCENES)
 def test_translations_never_go_backwards(scene: Scene) -> None:
     there = [scene.crossing.to_source(at) for at in range(len(scene.away) + 1)]

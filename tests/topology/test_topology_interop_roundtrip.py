@@ -132,6 +132,7 @@ def test_which_flows_of_the_examples_cannot_be_said(name: str) -> None:
             lost[path.stem] = missing
     paused = {
         "active_standby": ["cloud-to-onprem"],
+        "consumers_last": ["cloud-to-onprem"],
         "failover": ["south-to-north"],
         "migration": ["cloud-to-onprem"],
         "stretch": ["dublin-to-metro"],

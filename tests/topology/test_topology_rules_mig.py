@@ -394,6 +394,69 @@ def test_the_order_of_waves_changes_no_finding() -> None:
     }
 
 
+# --- groups that move later than their producers
+
+
+LATE = """\
+    - name: late
+      strategy: consumers_last
+      topics: [orders, payments]
+      consumers: [audit]
+      gates:
+        before: [{lag: {max_records: 0, hold: 5m}}, {verify: {level: L1}}]
+  decommission: {not_before: 72h}
+"""
+WITH_LATE = WHOLE.replace("  decommission: {not_before: 72h}\n", LATE)
+
+
+def test_late_groups_may_read_what_several_waves_have_moved() -> None:
+    result = lint_topology(parse_topology(complete_example(WITH_LATE)))
+    assert [finding for finding in result.findings if finding.severity != "info"] == []
+    scan = GROUPS.replace("GROUP", "audit").replace("OFFSETS", "orders: {0: 1}, payments: {0: 1}")
+    assert found("MIG803", scan=scan, text=WITH_LATE) == []
+    migration = parse_topology(complete_example(WITH_LATE)).topology.migration
+    late = migration.wave("late")
+    assert (late.after, late.rollback) == (("first", "second"), migration.wave("first").rollback)
+
+
+def test_a_wave_that_waits_for_its_late_groups_waits_for_ever() -> None:
+    [finding] = found(
+        "MIG816", ("      topics: [orders]", "      after: [late]\n      topics: [orders]"), text=WITH_LATE
+    )
+    assert finding.ids == ("first", "late")
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "ids"),
+    [
+        ("MIG832", [("topics: [orders, payments]\n      consumers", "topics: [orders, refunds]\n      consumers")],
+         ("late", "refunds")),
+        ("MIG833", [("rollback: {until: 24h, reverse: b-to-a}", "rollback: {none: never}")], ("first", "late")),
+        ("MIG833", [("rollback: {until: 72h, reverse: b-to-a}", "rollback: {until: 72h, reverse: other}")],
+         ("late", "b-to-a", "other")),
+        ("MIG834", [("consumers: [audit]", "consumers: [audit]\n      producers: [refund-desk]")],
+         ("late", "producers")),
+        ("MIG834", [("consumers: [audit]", "consumers: [audit]\n      fence: {kind: stop}")], ("late", "fence")),
+        ("MIG834", [("      consumers: [audit]\n", "")], ("late", "consumers")),
+        ("MIG834", [("consumers: [audit]", "consumers: [audit]\n      hooks: {fenced: [dns]}")],
+         ("late", "hooks.fenced")),
+        ("MIG834", [("consumers: [audit]\n      gates:",
+                     "consumers: [audit]\n      gates:\n        after: [{stragglers: {watch: 6m}}]")],
+         ("late", "gates.stragglers")),
+        ("MIG834", [("consumers: [audit]\n      gates:",
+                     "consumers: [audit]\n      gates:\n        after: [{verify: {level: L1}}]")],
+         ("late", "gates.after.verify")),
+    ],
+)  # fmt: skip
+def test_what_a_wave_of_late_groups_lacks(code: str, changes: list[Change], ids: tuple[str, ...]) -> None:
+    assert [finding.ids for finding in found(code, *changes, text=WITH_LATE)] == [ids]
+
+
+def test_a_migration_as_a_whole_cannot_be_late() -> None:
+    [finding] = found("SYN011", ("  flow: a-to-b", "  flow: a-to-b\n  strategy: consumers_last"))
+    assert "consumers_last" in finding.message
+
+
 # --- fences, hooks, groups
 
 

@@ -94,6 +94,7 @@ _GATE = NamedShape(
     ),
 )
 _STRATEGY = build_enum_shape("consumers_first", "producers_first", "fenced")
+_WAVE_STRATEGY = build_enum_shape("consumers_first", "producers_first", "fenced", "consumers_last")
 _FENCE = NamedShape(
     "fence",
     RecordShape(
@@ -146,13 +147,21 @@ _WAVE = NamedShape(
     RecordShape(
         {
             "name": ShapeKey(NAME_SHAPE, "What the wave is called in commands and in the journal."),
-            "after": ShapeKey(NAME_LIST_SHAPE, "Waves that must be finished first."),
+            "after": ShapeKey(
+                NAME_LIST_SHAPE,
+                "Waves that must be finished first.",
+                "none; of `consumers_last` the waves that move the producers of its topics",
+            ),
             "topics": ShapeKey(
                 ListShape(TOPIC_LITERAL_SHAPE, empty="a wave moves at least one topic"), "Source topics, by name."
             ),
             "consumers": ShapeKey(IDENTIFIER_LIST_SHAPE, "Group ids; a group belongs to one wave."),
             "producers": ShapeKey(IDENTIFIER_LIST_SHAPE, "Application names."),
-            "strategy": ShapeKey(_STRATEGY, "This wave's strategy.", "the migration's"),
+            "strategy": ShapeKey(
+                _WAVE_STRATEGY,
+                "This wave's strategy. `consumers_last`: only groups move, weeks after the producers of their topics.",
+                "the migration's",
+            ),
             "window": ShapeKey(
                 RecordShape(
                     {
@@ -182,7 +191,7 @@ _WAVE = NamedShape(
                         "none": ShapeKey(TEXT_SHAPE, "Or: why there is no way back."),
                     }
                 ),
-                "The way back.",
+                "The way back; a `consumers_last` wave has that of its producers' wave.",
             ),
         },
         required=("name", "topics"),

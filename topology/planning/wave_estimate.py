@@ -34,7 +34,8 @@ class _BystanderGroup:
 
 @dataclass(frozen=True, slots=True)
 class WaveEstimate:
-    """missing: topics of the wave that the source does not have."""
+    """estimate: of what is copied for it; nothing for late groups, whose topics an earlier wave moves. missing: topics
+    of the wave that the source does not have."""
 
     wave: Wave
     estimate: CopyEstimate
@@ -55,7 +56,7 @@ def _wave_plan(
     wave: Wave, flow: PlanFlow, source: InventoryCluster, rate: int | None, movers: Mapping[str, str]
 ) -> WaveEstimate:
     topics = set(wave.topics)
-    there = [source.topics[name] for name in wave.topics if name in source.topics]
+    there = [source.topics[name] for name in wave.topics if name in source.topics and not wave.is_late]
     bystanders = []
     for group in source.groups.values():
         read = topics & group.offsets.keys()

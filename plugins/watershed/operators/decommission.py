@@ -21,6 +21,7 @@ from plugins.watershed.steps.step_driver import name_airflow_actor
 from topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
+    from topology.migration_waves import PlanMigration
     from topology.plan import Plan
 
 
@@ -45,7 +46,10 @@ class RequirementsOperator(BaseOperator):
         moved = list_moved_waves(plan, read_chain_or_fail(plan))
         missing = {wave.name for wave in migration.waves} - {wave.wave for wave in moved}
         if missing:
-            raise AirflowSkipException(f"not done yet: {', '.join(sorted(missing))}; the last wave's end asks again")
+            left = _name_late_groups(migration, missing)
+            raise AirflowSkipException(
+                f"not done yet: {', '.join(sorted(missing))}{left}; the last wave's end asks again"
+            )
         wait_ms = max(w.sealed_ms for w in moved) + migration.decommission.not_before_ms - time.time() * 1000
         if wait_ms > 0:
             self.log.info("the source stays for %s more", timedelta(seconds=int(wait_ms / 1000)))
@@ -66,6 +70,12 @@ class RequirementsOperator(BaseOperator):
         return self.execute(context)
 
 
+def _name_late_groups(migration: PlanMigration, waves: set[str]) -> str:
+    """The groups of those of these waves that move late groups, for people."""
+    groups = [group for wave in migration.waves if wave.name in waves and wave.is_late for group in wave.consumers]
+    return f" (groups that stay longer: {', '.join(groups)})" if groups else ""
+
+
 def check_requirements(
     moved: Sequence[MovedWave], requires: Sequence[str], proof: str | None, now_ms: float
 ) -> tuple[list[tuple[str, str]], list[str]]:
@@ -76,9 +86,10 @@ def check_requirements(
     rows = [(f"wave {wave.wave}", f"{wave.run}, sealed {render_utc_time(wave.sealed_ms)}") for wave in moved]
     unmet = []
     for wave in moved:
-        tail = wave.outcomes.get("tail_proof", {})
+        late = "switch" in wave.outcomes.get("preflight", {})  # its proof is about what came back to its groups
+        tail = wave.outcomes.get("history_proof" if late else "tail_proof", {})
         seen = f"{tail.get('verdict', 'none')}, {tail.get('unproven', '?')} unproven, level {tail.get('level', '?')}"
-        rows.append((f"proof of wave {wave.wave} up to its barrier", seen))
+        rows.append((f"proof of wave {wave.wave}" + ("" if late else " up to its barrier"), seen))
         proven = tail.get("verdict") in PROVEN_VERDICTS and tail.get("unproven") == 0
         if "verify_full" in requires and not proven:
             unmet.append(f"verify_full: the proof of wave {wave.wave} says {seen}")
@@ -161,7 +172,8 @@ def journal_decommission_answer(plan: Plan, ti: Any, who: str, *, granted: bool,
         back = {wave.name for wave in plan.migration.waves} - {wave.wave for wave in moved}
         if back and granted:
             raise AirflowFailException(
-                f"not done any more: {', '.join(sorted(back))}; the source is needed, and nothing was journaled"
+                f"not done any more: {', '.join(sorted(back))}{_name_late_groups(plan.migration, back)}; the source is "
+                "needed, and nothing was journaled"
             )
         source = plan.flow(plan.migration.flow).source
         told = {"source": source, "waves": {wave.wave: wave.run for wave in moved}, "evidence": evidence}
@@ -199,7 +211,7 @@ def list_cleanup_tasks(plan: Plan) -> list[str]:
     fences = sorted({w.fence.kind for w in plan.migration.waves} - {"stop"})
     topics = sorted({topic for wave in plan.migration.waves for topic in wave.topics})
     return [
-        *(f"set flow {name} to `state: stopped` in the file and apply it: there is no way back then" for name in back),
+        *(f"stop flow {name} (`topology flow stop {name} FILE`): there is no way back then" for name in back),
         *(f"leave the {kind} fence at {flow.source} up until its topics are gone" for kind in fences),
         f"delete at {flow.source}, when nobody needs its history: {', '.join(topics)}",
         f"delete the consumer groups' positions at {flow.source}, and the rights of the applications there",

@@ -143,7 +143,7 @@ class SourceWatch:
         moved, now = list_moved_waves(self.plan, read_chain_or_fail(self.plan)), time.time() * 1000
         for wave in moved:
             if "barrier" not in wave.outcomes:
-                continue  # a failover: its source was gone
+                continue  # a failover, whose source was gone; or late groups, behind whom nobody writes
             ends = self.ends.get(wave.run) or decode_offsets(wave.outcomes["barrier"]["ends"])
             try:
                 self.ends[wave.run] = require_no_stranded_records(self.plan, wave, ends)

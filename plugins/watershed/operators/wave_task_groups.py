@@ -86,7 +86,7 @@ def _group(
         previewed = DryRunOperator(**told)
         begin >> previewed
         lanes = [_lane(run_plan, list_stage_tasks(run_plan), told | asked)]
-        if kind == "migrate":
+        if kind == "migrate" and not run_plan.wave.is_late:
             with TaskGroup("other_strategy", tooltip="The steps in the order that the run's strategy gives them"):
                 lanes.append(_lane(run_plan, list_span_tasks(run_plan), told | asked))
         for lane in lanes:
@@ -141,7 +141,7 @@ class BeginWaveOperator(BaseBranchOperator):
         run_plan = preview_run_plan(plan, self.kind, self.wave)
         ti = context["ti"]
         self.check(StepOrder(self.plan, self.wave, (), ti.dag_id, ti.run_id, self.kind), plan, run_plan.wave)
-        if self.strategy in (AS_DECLARED, run_plan.policy.strategy):
+        if self.strategy in (AS_DECLARED, run_plan.policy.strategy) or run_plan.wave.is_late:
             return f"{self.wave}.{list_stage_tasks(run_plan)[0].task}"
         if run_plan.policy.persons:
             raise AirflowFailException(

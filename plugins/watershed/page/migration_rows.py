@@ -268,7 +268,8 @@ def _current(entries: Sequence[JournalEntry]) -> str | None:
 
 def _wave(wave: Wave, seen: WaveState, drills: Sequence[_Row]) -> _Row:
     """state: done, under_way, blocked, or how its newest run ended (`rolled_back` also by a run of its own); not_begun
-    without one. truth: the cluster whose records count. rehearsed: its newest rehearsal."""
+    without one. truth: the cluster whose records count. rehearsed: its newest rehearsal. at_source: groups of a late
+    wave that are still there; since_ms: when their producers moved."""
     states = {"done": "done", "unfinished": "under_way", "blocked": "blocked"}
     ended = "rolled_back" if seen.ended == "done" and seen.kind not in KINDS_TO_TARGET else seen.ended
     return {
@@ -285,6 +286,8 @@ def _wave(wave: Wave, seen: WaveState, drills: Sequence[_Row]) -> _Row:
         "state": states.get(seen.state, ended or "not_begun"),
         "waits_for": list(seen.waits_for),
         "truth": seen.truth,
+        "at_source": _some(seen.at_source),
+        "since_ms": seen.since_ms,
         "kind": seen.kind,
         "run": seen.run,
         "rehearsed": next((row for row in drills if wave.name in row["wave"].split(WAVE_SEPARATOR)), None),

@@ -75,7 +75,7 @@ _STAGES: dict[str, tuple[str, ...]] = {
     "promote": ("promote",),
     "move_consumers": ("drain_consumers", "stop_consumers", "translate_offsets"),
     "move_producers": ("hold_reverse", "fence_producers"),
-    "finish": ("reverse_flow", "straggler_watch", "end_migration", "seal", "seal_failover"),
+    "finish": ("reverse_flow", "straggler_watch", "end_migration", "forget_groups", "seal", "seal_failover"),
 }
 _STAGE_OF = {step: stage for stage, steps in _STAGES.items() for step in steps}
 _FENCED_STAGES = {False: "move_producers", True: "move_applications"}  # by whether consumers move meanwhile, too
@@ -96,7 +96,7 @@ def build_run_choice(
     plan: Plan, kind: RunKind, wave: str, strategy: str = "", choices: RunChoices = NO_CHOICES
 ) -> RunChoice:
     """What a DAG run asks for. A task keeps the order of steps that its DAG was drawn with: the file's, or the one that
-    was asked for."""
+    was asked for. A wave of late groups has one order only."""
     from cutover.run_choice import RunChoice
     from cutover.run_plan import find_wave
 
@@ -108,8 +108,9 @@ def build_run_choice(
             accept_loss=choices.accept_loss,
             though_source_answers=choices.though_source_answers,
         )
-    if kind == "migrate" and strategy in ("", AS_DECLARED):
-        strategy = find_wave(plan, wave)[1].strategy
+    if kind == "migrate":
+        found = find_wave(plan, wave)[1]
+        strategy = found.strategy if strategy in ("", AS_DECLARED) or found.is_late else strategy
     return RunChoice(kind, wave, strategy or None, choices.stranded)  # type: ignore[arg-type]
 
 

@@ -35,6 +35,9 @@ from topology.rules.mig import (
     mig829_exposed_control,
     mig830_unknown_group,
     mig831_migrated_flow_ends,
+    mig832_late_groups_without_switch,
+    mig833_late_groups_without_way_back,
+    mig834_late_wave_with_producers,
 )
 
 MIG_RULES: tuple[Rule, ...] = (
@@ -69,4 +72,7 @@ MIG_RULES: tuple[Rule, ...] = (
     mig829_exposed_control.RULE,
     mig830_unknown_group.RULE,
     mig831_migrated_flow_ends.RULE,
+    mig832_late_groups_without_switch.RULE,
+    mig833_late_groups_without_way_back.RULE,
+    mig834_late_wave_with_producers.RULE,
 )

@@ -1,7 +1,7 @@
 """MIG802 topic-in-two-waves: two waves move the same topic.
 
 Why: the second one fences producers and commits positions for what already lives at the target, and its rollback
-would take the first wave back.
+would take the first wave back. Waves with `strategy: consumers_last` move no topic: they are not counted.
 
 Source: own
 """
@@ -17,7 +17,8 @@ from topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, find_shared_entri
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
-    for name, places in find_shared_entries(list_declared_waves(context.topology), "topics").items():
+    moving = tuple(move for move in list_declared_waves(context.topology) if not move.wave.is_late)
+    for name, places in find_shared_entries(moving, "topics").items():
         waves = [move.name for move, _ in places]
         yield Problem(
             "MIG802",
@@ -25,7 +26,8 @@ def check(context: RuleContext) -> Iterator[Problem]:
             build_labels(*((span, f"in wave `{move.name}`") for move, span in places[:MAX_SHOWN_WAVES])),
             path=f"{places[-1][0].path}.topics",
             ids=(name, *waves),
-            help="leave it in the wave that its consumers belong to",
+            help="leave it in the wave that its consumers belong to; groups that move later than its producers go into "
+            "a wave with `strategy: consumers_last`",
         )
 
 

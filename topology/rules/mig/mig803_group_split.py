@@ -1,7 +1,8 @@
 """MIG803 group-split: a consumer group would have to move twice, or in halves.
 
 Why: a group is at one cluster at a time. When its topics lie in different waves, its consumers need both clusters at
-once, or stop reading half of what they read. With a scan every group with positions in the topics is looked at, also
+once, or stop reading half of what they read. A wave with `strategy: consumers_last` moves groups of topics that several
+waves have moved. With a scan every group with positions in the topics is looked at, also
 those that no wave names.
 
 Source: own
@@ -53,13 +54,14 @@ def _seen(
     cluster = context.inventory.cluster(flow.source) if context.inventory is not None and flow is not None else None
     if cluster is None:
         return
-    by_topic = {topic: move for move in waves for topic in move.wave.topics}
+    by_topic = {topic: move for move in waves if not move.wave.is_late for topic in move.wave.topics}
+    late = {group for move in waves if move.wave.is_late for group in move.wave.consumers}
     tools = tuple(Selector("glob", text) for text in TOOL_GROUP_GLOBS)
     for name, group in sorted(cluster.groups.items()):
         parts: dict[int, str] = {}
         for topic in sorted(group.offsets.keys() & by_topic.keys()):
             parts.setdefault(by_topic[topic].index, topic)
-        if len(parts) < 2 or name in told or any(tool.matches(name) for tool in tools):
+        if len(parts) < 2 or name in told or name in late or any(tool.matches(name) for tool in tools):
             continue
         found = sorted(((waves[index], topic) for index, topic in parts.items()), key=lambda part: part[0].name)
         yield Problem(
@@ -71,7 +73,8 @@ def _seen(
             ),
             path=f"{found[-1][0].path}.topics",
             ids=(name, *(move.name for move, _ in found)),
-            help="put these topics into one wave; when nobody uses the group any more, delete its positions at "
+            help="put these topics into one wave, or the group into a later one with `strategy: consumers_last`; "
+            "when nobody uses the group any more, delete its positions at "
             f"{cluster.alias}",
             confidence="likely",
         )

@@ -3,7 +3,7 @@
 Why: with producers and consumers moved one after the other, the rest of a key's records arrives while new ones are
 written or read at the target; whoever reads across the switch sees them late. Watershed drains to a barrier before
 producers start, so what is at stake is the time that they wait. A warning where a topic is declared `keyed: true`, a
-remark where nobody says; `fenced` waves are not looked at.
+remark where nobody says; waves that are `fenced` or `consumers_last` are not looked at.
 
 Source: own
 """
@@ -23,7 +23,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
     flow = find_migration_flow(topology) if topology is not None else None
     for move in list_declared_waves(topology):
         gate = next((each for each in move.gates("lag", BEFORE) if each.get("max_records", default=0) > 0), None)
-        if topology is None or flow is None or gate is None or move.wave.strategy == "fenced":
+        if topology is None or flow is None or gate is None or move.wave.strategy in ("fenced", "consumers_last"):
             continue
         known = [context.facts.topic(flow.source, topic) for topic in move.wave.topics]
         if all(facts.keyed is False for facts in known):

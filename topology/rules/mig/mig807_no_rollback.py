@@ -18,6 +18,8 @@ from topology.rules.mig.declared_waves import list_declared_waves
 def check(context: RuleContext) -> Iterator[Problem]:
     for move in list_declared_waves(context.topology):
         rollback = move.wave.rollback
+        if move.wave.is_late and move.value.at("rollback") is None:
+            continue  # it has the way back of its producers' wave, or MIG833 says that there is none
         if rollback is None or (rollback.until_ms is None and rollback.reverse is None and not rollback.none_because):
             yield Problem(
                 "MIG807",

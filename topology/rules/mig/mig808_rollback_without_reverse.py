@@ -28,6 +28,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         if (
             topology is None
             or flow is None
+            or (move.wave.is_late and move.value.at("rollback") is None)  # said of the wave of its producers
             or rollback is None
             or (rollback.until_ms, rollback.reverse) == (None, None)
         ):

@@ -82,6 +82,7 @@ function wave(each) {
       {},
       fact("written at", each.truth),
       fact("strategy", `${words(each.strategy)}, fence ${each.fence}`),
+      each.at_source.length ? fact("still at the source", `${each.at_source.join(", ")}, since ${moment(each.since_ms)}`) : null,
       each.waits_for.length ? fact("waits for", each.waits_for.join(", ")) : null,
       each.after.length && !each.waits_for.length ? fact("after", each.after.join(", ")) : null,
       fact("topics", each.topics.join(", ")),

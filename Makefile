@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums wheel sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,8 +36,8 @@ $(VENV)/.ready: requirements/dev.txt requirements/install.txt pyproject.toml
 	@touch $@
 
 jars: env ## Kafka's jars and a schema registry from Maven, cached outside the checkout
-	@$(BIN)/python -m lab.jars >/dev/null
-	@$(BIN)/python -m lab.schema_registry >/dev/null
+	@$(BIN)/python -m watershed.lab.jars >/dev/null
+	@$(BIN)/python -m watershed.lab.schema_registry >/dev/null
 
 # Half of the suite's time is waiting for brokers, so more files at a time than there are cores; a file stays with one
 # process (those with a Spark session share two), and the order is that of tests/conftest.py (decisions 0049, 0070).
@@ -53,7 +53,7 @@ test: $(if $(TESTS),env jars $(VENV)/spark.jsa,prepare) ## all tests: real broke
 
 prepare: env jars ## what all tests need beside the environment, fetched or made once
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/spark.jsa collected
-	@$(BIN)/python -m lab.jars $(RELEASES) >/dev/null
+	@$(BIN)/python -m watershed.lab.jars $(RELEASES) >/dev/null
 
 collected: env
 	@$(BIN)/pytest --collect-only --quiet >/dev/null 2>&1 || true  # what is wrong is said by the tests' own run
@@ -71,7 +71,7 @@ check-source: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/python -m bench.house --check
+	$(BIN)/python -m watershed.bench.house --check
 
 format: env ## put the code in shape
 	$(BIN)/ruff check --fix .
@@ -81,55 +81,55 @@ format: env ## put the code in shape
 bench: bench-cli bench-lint bench-dags bench-aligned bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-scale bench-wire bench-spark bench-estate ## all measurements; BENCH_SMOKE=1: only whether each still runs
 
 bench-cli: env ## how fast the command answers, in an environment with three packages
-	$(BIN)/python -m bench.cli
+	$(BIN)/python -m watershed.bench.cli
 
 bench-lint: env ## how lint grows: 10, 100, 1,000 clusters, 10,000 flows, 100,000 topics
-	$(BIN)/python -m bench.lint
+	$(BIN)/python -m watershed.bench.lint
 
 bench-aligned: env jars ## what equal offsets cost against the plan's budget, in about 5 minutes; BENCH_ALIGNED_START=1e8 in less
-	$(BIN)/python -m bench.aligned
+	$(BIN)/python -m watershed.bench.aligned
 
 bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 16 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
-	$(BIN)/python -m bench.replicate
+	$(BIN)/python -m watershed.bench.replicate
 
 bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 6 minutes; BENCH_PARTITIONS=100,1000
-	$(BIN)/python -m bench.scale
+	$(BIN)/python -m watershed.bench.scale
 
 bench-wire: env jars ## a side that is 100 ms away, at 200 Mbit/s, in about 3 minutes
-	$(BIN)/python -m bench.wire
+	$(BIN)/python -m watershed.bench.wire
 
 bench-spark: env jars ## flows that change records, against MirrorMaker 2 with single-message transforms, in about 8 minutes
-	$(BIN)/python -m bench.spark
+	$(BIN)/python -m watershed.bench.spark
 
 bench-estate: env ## 10,000 to 1,000,000 partitions on up to 1,000 workers on paper, and what breaks first, in about 1 minute; BENCH_ROUND_TRIP_MS=1
-	$(BIN)/python -m bench.estate
+	$(BIN)/python -m watershed.bench.estate
 
 bench-releases: env jars ## copying from older brokers by name, against the newest by topic id, in about 4 minutes
-	$(BIN)/python -m bench.releases
+	$(BIN)/python -m watershed.bench.releases
 
 bench-groups: env jars ## moving consumer groups, against MirrorMaker 2: records re-read and lost; in about 6 minutes
-	$(BIN)/python -m bench.groups
+	$(BIN)/python -m watershed.bench.groups
 
 bench-offsets: env jars ## the offset map of 10⁶ transactions: bytes in the ledger, seconds to load, ms a lookup; BENCH_TRANSACTIONS (5000) real ones
-	$(BIN)/python -m bench.offsets
+	$(BIN)/python -m watershed.bench.offsets
 
 bench-verify: env jars ## proofs, against a plain consumer: GB/s, CPU a record, Spark's cores, 10 million records; BENCH_RECORDS=0 in half the time
-	$(BIN)/python -m bench.verify
+	$(BIN)/python -m watershed.bench.verify
 
 bench-dags: env ## how long Airflow parses the DAGs of 50 topologies
-	$(BIN)/python -m bench.dags
+	$(BIN)/python -m watershed.bench.dags
 
 bench-cutover: env jars ## seconds without writes of each strategy and by hand, 100 partitions; BENCH_CASES=fenced for one
-	$(BIN)/python -m bench.cutover
+	$(BIN)/python -m watershed.bench.cutover
 
 house: env ## what the source looks like from inside, at a commit and now: names, docstrings, complexity, cycles, sizes; HOUSE_BEFORE=COMMIT
-	$(BIN)/python -m bench.house
+	$(BIN)/python -m watershed.bench.house
 
 SOAK_MINUTES ?= 30
 SOAK_PROOFS ?= 200
 SOAK_ROUNDS ?= 5
 soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
-	-$(BIN)/python -m lab.kubernetes_server build  # once; without it (or without Go) its tests are skipped
+	-$(BIN)/python -m watershed.lab.kubernetes_server build  # once; without it (or without Go) its tests are skipped
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done
@@ -144,14 +144,14 @@ soak-kafka: env jars ## copies between Kafka releases (28 pairs) and servers tha
 # Exit codes of the program itself: 0 all held, 1 one is not held, 2 one could not be carried out (make's own is 2 for both).
 ATTACKS ?=
 attack: env jars ## what an attacker tries first, on real clusters and the installed product, in about 2 minutes; ATTACKS=2,7 for some
-	$(BIN)/python -m lab.attack --attacks "$(ATTACKS)"
+	$(BIN)/python -m watershed.lab.attack --attacks "$(ATTACKS)"
 
 FUZZ_MINUTES ?= 30
 fuzz: env ## foreign bytes for FUZZ_MINUTES (30) together; FUZZ_TARGETS=files,hooks FUZZ_SEED=n, or FUZZ_INPUT=file for one
 	@FUZZ_MINUTES="$(FUZZ_MINUTES)" FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_SEED="$(FUZZ_SEED)" FUZZ_INPUT="$(FUZZ_INPUT)" $(BIN)/python -m tests.fuzz
 
 docs: env ## the pages that the code writes: reference, rules, the editors' schema
-	$(BIN)/python -m topology.generated_docs docs
+	$(BIN)/python -m watershed.topology.generated_docs docs
 	$(BIN)/topology schema > topology/schema/v1alpha1.json
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --universal --generate-hashes -c requirements/together.in
@@ -169,20 +169,23 @@ requirements: env ## pin the dependencies anew, with their hashes
 
 # lab/releases/pom.xml: a file for each release of lab/releases.py. bench/spark_kafka.xml is left out while Maven has no connector for this Spark.
 checksums: env ## write down the checksums of the jars, after a version in one of these POMs was changed
-	$(BIN)/python -m lab.jars --record lab/pom.xml lab/registry.pom.xml lab/releases/pom.xml lab/streams.pom.xml tests/clusters/usage/exporter.pom.xml tests/schemas/pom.xml tests/schemas/strimzi.pom.xml
+	$(BIN)/python -m watershed.lab.jars --record lab/pom.xml lab/registry.pom.xml lab/releases/pom.xml lab/streams.pom.xml tests/clusters/usage/exporter.pom.xml tests/schemas/pom.xml tests/schemas/strimzi.pom.xml
+
+wheel: env ## dist/watershed-….whl, which `pip install` takes anywhere (docs/install.md)
+	@$(BIN)/python -m watershed.lab.wheel dist
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
-	$(BIN)/python -m lab.sbom watershed.cdx.json
+	$(BIN)/python -m watershed.lab.sbom watershed.cdx.json
 
 compose-secrets: ## .env with random passwords, which docker-compose.yaml asks for; never overwrites one
 	@docker/secrets.sh .env
 
 RECORDS ?= 2000000
 containers: env ## images of everything, and the demonstration in containers, with proof; KEEP=1 leaves them running; needs docker or podman
-	$(BIN)/python -m lab.containers run --records $(RECORDS) $(if $(KEEP),--keep)
+	$(BIN)/python -m watershed.lab.containers run --records $(RECORDS) $(if $(KEEP),--keep)
 
 containers-down: env ## remove the containers and volumes of make containers KEEP=1
-	$(BIN)/python -m lab.containers down
+	$(BIN)/python -m watershed.lab.containers down
 
 pin-images: ## pin the base images of docker/Dockerfile and docker-compose.yaml by digest (asks their registry; needs docker)
 	@docker/pin.sh docker/Dockerfile docker-compose.yaml

@@ -5,10 +5,10 @@
 RECORDS ?= 2000000
 SOURCE ?= 4.3.1
 demo: env jars ## a whole migration on real clusters, with proof; FAULT=worker kills a worker meanwhile; SOURCE=2.4.1 moves from that Kafka
-	.venv/bin/python -m lab.demo run --fault "$(FAULT)" --records $(RECORDS) --source $(SOURCE)
+	.venv/bin/python -m watershed.lab.demo run --fault "$(FAULT)" --records $(RECORDS) --source $(SOURCE)
 
 up: env jars ## clusters, applications, workers and Airflow, left running
-	.venv/bin/python -m lab.demo up --source $(SOURCE)
+	.venv/bin/python -m watershed.lab.demo up --source $(SOURCE)
 
 down: ## end what make up started
-	.venv/bin/python -m lab.demo down
+	.venv/bin/python -m watershed.lab.demo down

@@ -19,27 +19,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.bench_clusters import run_bench_lab
-from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
-from bench.results import BenchGoal, choose_size, publish_results, report_progress
-from clusters.admin import Admin
-from clusters.cluster_protocol import LogRange
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import Connection, open_connection
-from lab.errors import LabError
-from replicator.copy.aligned.alignment_cost import (
+from watershed.bench.bench_clusters import run_bench_lab
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
+from watershed.bench.results import BenchGoal, choose_size, publish_results, report_progress
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.lab.errors import LabError
+from watershed.replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
     EstimatedGapMethod,
     GapCount,
     PartitionCost,
     estimate_alignment_cost,
 )
-from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
-from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
+from watershed.replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 _FLOW = "bench"
 _MANY = 4

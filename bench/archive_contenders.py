@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.bench_clusters import BenchClusters
-from bench.copy_contenders import CopyRun
-from bench.copy_progress import CopyMeasurement, CopyWatch
-from bench.process_usage import is_running, read_cpu_seconds, read_peak_mib
-from bench.workload import LoadedTopic, delete_bench_topic
-from spark.archive.archive_run import archive_topics
-from spark.archive.storage import FolderStorage
-from topology.selectors import Selector, TopicSelection
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.copy_contenders import CopyRun
+from watershed.bench.copy_progress import CopyMeasurement, CopyWatch
+from watershed.bench.process_usage import is_running, read_cpu_seconds, read_peak_mib
+from watershed.bench.workload import LoadedTopic, delete_bench_topic
+from watershed.spark.archive.archive_run import archive_topics
+from watershed.spark.archive.storage import FolderStorage
+from watershed.topology.selectors import Selector, TopicSelection
 
 _OBJECT_BYTES: Final = 32 << 20  # the command's default
 _TOPOLOGY: Final = """\
@@ -68,7 +68,16 @@ class RestoreContender:
         path = self._place.directory / "carried.yaml"
         path.write_text(_TOPOLOGY.format(target=self._place.target.bootstrap[0]))
         with _write_archive(self._place, loaded) as folder:
-            command = [sys.executable, "-m", "cli.main", "restore", str(path), "--cluster", "target", "--from"]
+            command = [
+                sys.executable,
+                "-m",
+                "watershed.cli.main",
+                "restore",
+                str(path),
+                "--cluster",
+                "target",
+                "--from",
+            ]
             command += [str(folder), "--rename", f"{loaded.topic}={topic}"]
             with (self._place.directory / "restore.log").open("wb") as log:
                 process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.clusters import Lab
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.clusters import Lab
 
 
 @dataclass(frozen=True, slots=True)

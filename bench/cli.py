@@ -15,9 +15,9 @@ import time
 import venv
 from pathlib import Path
 
-from bench.results import BenchGoal, choose_size, is_smoke_run, publish_results
+from watershed.bench.results import BenchGoal, choose_size, is_smoke_run, publish_results
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 _ROUNDS = choose_size(9, 1)
 _COMMANDS = {
     "topology --help": ["--help"],
@@ -61,7 +61,7 @@ def _small_environment(directory: Path) -> Path:
 def _seconds(python: Path, arguments: list[str]) -> float:
     started = time.perf_counter()
     subprocess.run(
-        [python, "-m", "cli.main", *arguments],
+        [python, "-m", "watershed.cli.main", *arguments],
         cwd=_ROOT,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
         stdout=subprocess.DEVNULL,

@@ -14,23 +14,29 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.bench_clusters import BenchClusters
-from bench.copy_progress import CopyMeasurement, CopyWatch
-from bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
-from bench.results import report_progress
-from bench.workload import COPY_BENCH_PARTITIONS, LoadedTopic, build_ready_requests, delete_bench_topic, send_requests
-from clusters.admin import Admin
-from clusters.partition_status_records import read_partition_statuses
-from clusters.wire.connection import open_connection
-from lab.detached_process import is_alive, send_signal
-from lab.mirrormaker import ConnectMirrorMaker, build_source_connector
-from replicator.apply import apply_plan
-from replicator.compression_forecast import forecast_compression
-from topology import compile_path
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.copy_progress import CopyMeasurement, CopyWatch
+from watershed.bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
+from watershed.bench.results import report_progress
+from watershed.bench.workload import (
+    COPY_BENCH_PARTITIONS,
+    LoadedTopic,
+    build_ready_requests,
+    delete_bench_topic,
+    send_requests,
+)
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab.detached_process import is_alive, send_signal
+from watershed.lab.mirrormaker import ConnectMirrorMaker, build_source_connector
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.compression_forecast import forecast_compression
+from watershed.topology import compile_path
 
 _REPORTED_S = 30.0  # until all reports of a copy that has ended must be there
 _EARLIER_CODE = "before"  # the name of the contender that runs the code of BENCH_BEFORE
-_CLI = [sys.executable, "-m", "cli.main"]
+_CLI = [sys.executable, "-m", "watershed.cli.main"]
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from bench.process_usage import list_descendants, read_cpu_seconds
-from bench.workload import COPY_BENCH_PARTITIONS
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import LATEST
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds
+from watershed.bench.workload import COPY_BENCH_PARTITIONS
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import LATEST
 
 _EVERY_S = 0.02
 _PATIENCE_S = 120.0

@@ -31,18 +31,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.goals import build_cutover_goals
-from bench.results import choose_size, publish_results, report_progress
-from bench.shop_applications import ShopApplications, run_shop, wait_until_done
-from cli.proof_process import ProofProcess
-from clusters.admin import Admin
-from cutover.driver import RunEvent
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from lab import airflow, sample_applications
-from lab.airflow_client import AirflowClient
-from lab.demo.dag_run_follower import follow_dag_run, read_failure_logs
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.goals import build_cutover_goals
+from watershed.bench.results import choose_size, publish_results, report_progress
+from watershed.bench.shop_applications import ShopApplications, run_shop, wait_until_done
+from watershed.cli.proof_process import ProofProcess
+from watershed.clusters.admin import Admin
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.lab import airflow, sample_applications
+from watershed.lab.airflow_client import AirflowClient
+from watershed.lab.demo.dag_run_follower import follow_dag_run, read_failure_logs
 
 _TOPICS = choose_size(10, 2)
 _RATE = choose_size(500, 10)  # records a second of each producer

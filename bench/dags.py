@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.results import BenchGoal, choose_size, publish_results
+from watershed.bench.results import BenchGoal, choose_size, publish_results
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 _TOPOLOGIES = int(os.environ.get("BENCH_TOPOLOGIES", choose_size("50", "1")))
 _ROUNDS = choose_size(5, 0)  # after the first
 _EXAMPLE = _ROOT / "topology" / "examples" / "migration.yaml"

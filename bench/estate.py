@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import click
 
-from bench.estate_costs import (
+from watershed.bench.estate_costs import (
     FLOW_ID,
     LEDGER_RECORDS,
     PartitionCosts,
@@ -28,17 +28,17 @@ from bench.estate_costs import (
     compute_stored_report_bytes,
     measure_partition_costs,
 )
-from bench.goals import build_estate_goals
-from bench.results import choose_size, print_table, publish_results, report_progress
-from clusters.control_topics import SLOT_COUNT, compute_slot
-from replicator.topic_mapping import MappedTopic
-from replicator.transport.stall_detector import WORKER_SESSION_MS
-from replicator.worker.assignment import assign_partitions, compute_quota_shares
-from replicator.worker.fleet_decisions import FleetFacts, HostedWorker, StartWorker, decide_fleet_actions
-from replicator.worker.inspection_pool import INSPECTION_THREADS
-from replicator.worker.partition_placement import PartitionLoad, balance_partitions
-from replicator.worker.partition_task import UNCHANGED_S
-from topology.language.flow import MOST_WORKERS
+from watershed.bench.goals import build_estate_goals
+from watershed.bench.results import choose_size, print_table, publish_results, report_progress
+from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
+from watershed.replicator.topic_mapping import MappedTopic
+from watershed.replicator.transport.stall_detector import WORKER_SESSION_MS
+from watershed.replicator.worker.assignment import assign_partitions, compute_quota_shares
+from watershed.replicator.worker.fleet_decisions import FleetFacts, HostedWorker, StartWorker, decide_fleet_actions
+from watershed.replicator.worker.inspection_pool import INSPECTION_THREADS
+from watershed.replicator.worker.partition_placement import PartitionLoad, balance_partitions
+from watershed.replicator.worker.partition_task import UNCHANGED_S
+from watershed.topology.language.flow import MOST_WORKERS
 
 _MEASURED_OVER = choose_size(1_000, 20)  # partitions
 _SHRUNK = choose_size(1, 1_000)  # a smoke run has so many times fewer partitions

@@ -16,33 +16,33 @@ from typing import Any
 
 from confluent_kafka.admin._metadata import PartitionMetadata
 
-from clusters.control_records import ControlRecord
-from clusters.control_topics import encode_control_value
-from clusters.control_values import decode_control_value
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus
-from clusters.record_batch import BatchRecord, build_batch
-from clusters.wire.fetch import FETCH_BY_ID, encode_fetch_request
-from clusters.wire.fetch_session import build_lone_question
-from clusters.wire.messages import FetchPartition
-from replicator.batch.codecs import CODEC_NAMES, compress_payload
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.consolidation import SPARE_BLOCKS
-from replicator.ledger.ledger import build_tolerant_ledger
-from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.record_format import parse_ledger_key
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.rate_limit import RateLimit
-from replicator.worker.assignment import needs_report
-from replicator.worker.partition_task import PartitionTask
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import encode_control_value
+from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.record_batch import BatchRecord, build_batch
+from watershed.clusters.wire.fetch import FETCH_BY_ID, encode_fetch_request
+from watershed.clusters.wire.fetch_session import build_lone_question
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.replicator.batch.codecs import CODEC_NAMES, compress_payload
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.consolidation import SPARE_BLOCKS
+from watershed.replicator.ledger.ledger import build_tolerant_ledger
+from watershed.replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.record_format import parse_ledger_key
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.rate_limit import RateLimit
+from watershed.replicator.worker.assignment import needs_report
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW_ID = "onprem-to-cloud"
 # Each takeover leaves a record; above SPARE_BLOCKS more than the map needs it is written anew as one. So the mean.

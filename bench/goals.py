@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from bench.results import BenchGoal
+from watershed.bench.results import BenchGoal
 
 _Row = dict[str, Any]
 

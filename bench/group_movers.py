@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from bench.bench_clusters import BenchClusters
-from bench.copy_contenders import WatershedContender
-from bench.group_positions import POSITIONS_POLL_S, GroupPositionsWatch
-from bench.numbered_topics import GROUP_BENCH_PARTITIONS
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab.mirrormaker import ConnectMirrorMaker, build_checkpoint_connector, build_source_connector
-from topology import compile_path
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.copy_contenders import WatershedContender
+from watershed.bench.group_positions import POSITIONS_POLL_S, GroupPositionsWatch
+from watershed.bench.numbered_topics import GROUP_BENCH_PARTITIONS
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab.mirrormaker import ConnectMirrorMaker, build_checkpoint_connector, build_source_connector
+from watershed.topology import compile_path
 
 _MOVE_WAIT_S = 120.0  # the longest time for one move
 _STILL_S = 15.0  # MirrorMaker is done when nothing has changed for so long; its own intervals are 1 s
@@ -77,7 +77,7 @@ class _WatershedMover:
     flow: str
 
     def move(self, groups: Sequence[str], topics: Sequence[str], stopped: float) -> dict[str, float]:
-        command = [sys.executable, "-m", "cli.main", "offsets", "sync", str(self.path), "--flow", self.flow]
+        command = [sys.executable, "-m", "watershed.cli.main", "offsets", "sync", str(self.path), "--flow", self.flow]
         with GroupPositionsWatch(self.target, groups, _places(self.prefix, topics), stopped) as positions:
             while (done := subprocess.run(command, capture_output=True, text=True, check=False)).returncode:
                 if done.returncode != 1 or time.monotonic() - stopped > _MOVE_WAIT_S:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 POSITIONS_POLL_S = 0.25
 

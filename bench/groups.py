@@ -22,15 +22,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.goals import build_group_goals
-from bench.group_movers import GroupMover, run_mirrormaker_mover, run_watershed_mover
-from bench.lagging_group import LaggingGroup
-from bench.moved_group import judge_moved_group, read_on_at_target
-from bench.numbered_topics import READ_TO_END_S, TOPIC_KINDS, NumberedRecords, NumberedTopic, read_numbered_records
-from bench.results import choose_size, publish_results, report_progress
-from lab import mirrormaker
-from lab.errors import LabError
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.goals import build_group_goals
+from watershed.bench.group_movers import GroupMover, run_mirrormaker_mover, run_watershed_mover
+from watershed.bench.lagging_group import LaggingGroup
+from watershed.bench.moved_group import judge_moved_group, read_on_at_target
+from watershed.bench.numbered_topics import (
+    READ_TO_END_S,
+    TOPIC_KINDS,
+    NumberedRecords,
+    NumberedTopic,
+    read_numbered_records,
+)
+from watershed.bench.results import choose_size, publish_results, report_progress
+from watershed.lab import mirrormaker
+from watershed.lab.errors import LabError
 
 _LAGS = choose_size((0, 10, 1_000, 100_000), (0, 10))
 _LEAST = choose_size(250_000, 2_000)

@@ -3,7 +3,8 @@
 Names, docstrings, complexity, import cycles, sizes: counted from the files, nothing is imported or run.
 `HOUSE_BEFORE=COMMIT` chooses the commit on the left side; `make house` prints, and writes bench/results/house.json.
 
-`python -m bench.house --check` is part of `make check`: it fails for a new import cycle, for a public name that two
+`python -m watershed.bench.house --check` is part of `make check`: it fails for a new import cycle, for a public name
+that two
 modules define, for one more function with a one-word name, and for a docstring that promises a class which does not
 exist. What is known below may only become less.
 """
@@ -31,7 +32,7 @@ from typing import Any
 import click
 import networkx as nx
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("topology", "clusters", "replicator", "cutover", "spark", "plugins", "dags", "cli", "lab", "bench")
 _BEFORE = "bfe4595"  # the last commit before the work on names and rooms began
 _PROTOCOL = frozenset({"main", "RULE", "check"})  # what a program or a lint rule must define; not a choice of words
@@ -83,7 +84,8 @@ def read_house(root: Path) -> House:
     ]
     readme = root / "README.md"
     mypy = tomllib.loads((root / "pyproject.toml").read_text("utf-8")).get("tool", {}).get("mypy", {})
-    strict = [room for room in mypy.get("files", ()) if room in _ROOMS] if mypy.get("strict") else []
+    files = mypy.get("files", ()) if mypy.get("strict") else ()
+    strict = [room for room in _ROOMS if room in files or "watershed" in files]
     return House(root, tuple(sources), readme.read_text("utf-8").count("\n") if readme.exists() else 0, len(strict))
 
 
@@ -251,7 +253,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     cycles = find_import_cycles(after.sources)
     for cycle in cycles:
         click.echo(f"\nimport cycle: {', '.join(cycle)}")
-    results = Path(__file__).parent / "results"
+    results = Path(__file__).resolve().parent / "results"
     results.mkdir(exist_ok=True)
     document: dict[str, Any] = {
         "before": {"commit": commit, **before},
@@ -280,7 +282,7 @@ def _is_command(node: _Documented) -> bool:
 
 
 def _name_module(path: Path) -> str:
-    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(("watershed", *path.with_suffix("").parts)).removesuffix(".__init__")
 
 
 def _is_public(name: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from bench.numbered_topics import (
+from watershed.bench.numbered_topics import (
     GROUP_BENCH_PARTITIONS,
     READ_TO_END_S,
     NumberedRecords,
@@ -17,7 +17,7 @@ from bench.numbered_topics import (
     build_reader_settings,
     decode_number,
 )
-from clusters.settings import ConnectionSettings
+from watershed.clusters.settings import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)

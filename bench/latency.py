@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench.bench_clusters import BenchClusters
-from bench.results import choose_size
-from bench.workload import COPY_BENCH_PARTITIONS
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.results import choose_size
+from watershed.bench.workload import COPY_BENCH_PARTITIONS
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
 
 _A_SECOND = 1_000
 _SIZE = 100

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.results import BenchGoal, choose_size, publish_results
+from watershed.bench.results import BenchGoal, choose_size, publish_results
 
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 _SIZES = choose_size((10, 100, 1_000), (2, 10))
 _ROUNDS = choose_size(3, 1)
 _GROUP = 10
@@ -40,7 +40,7 @@ def main() -> int:
             text, flows = build_large_topology(clusters)
             file.write_text(text)
             inventory.write_text(json.dumps(build_large_inventory(clusters)))
-            lint = [sys.executable, "-m", "cli.main", "lint", str(file), "--format", "concise"]
+            lint = [sys.executable, "-m", "watershed.cli.main", "lint", str(file), "--format", "concise"]
             for tool, command in (
                 ("topology lint", lint),
                 ("topology lint --inventory", [*lint, "--inventory", str(inventory)]),
@@ -98,8 +98,8 @@ def build_large_topology(clusters: int) -> tuple[str, int]:
 
 def build_large_inventory(clusters: int) -> dict[str, object]:
     """What a scan of all of them would have written."""
-    from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
-    from topology.inventory_json import encode_inventory
+    from watershed.topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
+    from watershed.topology.inventory_json import encode_inventory
 
     domains = [*(f"d{number}" for number in range(_GROUP)), "up"]
     configs = {"retention.ms": "604800000", "cleanup.policy": "delete", "max.message.bytes": "1048588"}

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer
 
-from bench.lagging_group import StoppedGroup
-from bench.numbered_topics import (
+from watershed.bench.lagging_group import StoppedGroup
+from watershed.bench.numbered_topics import (
     GROUP_BENCH_PARTITIONS,
     NumberedRecord,
     NumberedRecords,
     build_reader_settings,
     read_to_end,
 )
-from clusters.settings import ConnectionSettings
+from watershed.clusters.settings import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)

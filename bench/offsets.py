@@ -28,19 +28,19 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import WatershedContender
-from bench.results import BenchGoal, choose_size, publish_results
-from clusters.admin import Admin
-from clusters.control_records import ControlRecord, read_messages
-from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import build_ledger, read_ledger
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
-from replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.copy_contenders import WatershedContender
+from watershed.bench.results import BenchGoal, choose_size, publish_results
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import ControlRecord, read_messages
+from watershed.clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT, encode_control_value
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.ledger import build_ledger, read_ledger
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
 
 _RUNS = choose_size(1_000_000, 1_000)
 _LOOKUPS = choose_size(20_000, 200)

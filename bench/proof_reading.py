@@ -1,7 +1,7 @@
 """Measures what it costs to read a topic, each reader in its own process: the proof's reader in both ways, and a plain
 consumer.
 
-    python -m bench.proof_reading digests|fingerprints|plain ADDRESS TOPIC
+    python -m watershed.bench.proof_reading digests|fingerprints|plain ADDRESS TOPIC
 
 prints the cost as JSON: records, bytes as stored (for plain: keys and values), seconds, CPU seconds, peak MiB.
 """
@@ -19,9 +19,9 @@ from typing import Any
 
 import click
 
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import LATEST
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import LATEST
 
 _KINDS = ("digests", "fingerprints", "plain")
 
@@ -39,7 +39,7 @@ class ReadingCost:
 
 def measure_reading(kind: str, settings: ConnectionSettings, topic: str) -> ReadingCost:
     """Runs one reader in its own process and waits for its result."""
-    command = [sys.executable, "-m", "bench.proof_reading", kind, settings.bootstrap[0], topic]
+    command = [sys.executable, "-m", "watershed.bench.proof_reading", kind, settings.bootstrap[0], topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{kind} of {topic} ended with {done.returncode}: {done.stderr[-800:]}")
@@ -47,9 +47,9 @@ def measure_reading(kind: str, settings: ConnectionSettings, topic: str) -> Read
 
 
 def _proof(kind: str, settings: ConnectionSettings, topic: str) -> tuple[int, int]:
-    from spark.reading.fetch_answers import PartitionAddress
-    from spark.reading.offset_range import OffsetRange
-    from spark.reading.range_reader import read_batch_digests, read_fingerprints
+    from watershed.spark.reading.fetch_answers import PartitionAddress
+    from watershed.spark.reading.offset_range import OffsetRange
+    from watershed.spark.reading.range_reader import read_batch_digests, read_fingerprints
 
     with closing(open_connection(settings)) as link:
         [found] = link.metadata((topic,)).topics
@@ -93,7 +93,7 @@ def main() -> None:
     kind, address, topic = sys.argv[1:]
     settings = ConnectionSettings("bench", (address,))
     if kind != "plain":
-        import spark.reading.range_reader  # noqa: F401  imported here, so that the import is not measured
+        import watershed.spark.reading.range_reader  # noqa: F401  imported here, so that the import is not measured
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     records, size = _plain(settings, topic) if kind == "plain" else _proof(kind, settings, topic)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_SELF)

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.bench_clusters import BenchClusters, run_bench_lab
-from bench.copy_contenders import CopyRun, WatershedContender
-from bench.goals import build_release_goals
-from bench.results import choose_size, publish_results, report_progress
-from bench.workload import COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
-from clusters.settings import ConnectionSettings
-from lab.releases import DEFAULT_RELEASE
+from watershed.bench.bench_clusters import BenchClusters, run_bench_lab
+from watershed.bench.copy_contenders import CopyRun, WatershedContender
+from watershed.bench.goals import build_release_goals
+from watershed.bench.results import choose_size, publish_results, report_progress
+from watershed.bench.workload import COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.releases import DEFAULT_RELEASE
 
 _CASES: Final = choose_size(("100b-none-1000", "1000b-zstd-1000"), ("100b-none-1000",))
 _LONGEST_S: Final = 60.0

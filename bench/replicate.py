@@ -24,23 +24,30 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench import latency, plot
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import (
+from watershed.bench import latency, plot
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.copy_contenders import (
     BareProduceContender,
     CompressingContender,
     CopyRun,
     MirrorMakerContender,
     WatershedContender,
 )
-from bench.goals import build_latency_goals, build_throughput_goals
-from bench.process_usage import list_descendants, read_cpu_seconds
-from bench.results import RESULTS_FOLDER, choose_size, is_smoke_run, publish_results, report_progress
-from bench.workload import COPY_BENCH_PARTITIONS, COPY_CASES, CopyCase, LoadedTopic, delete_bench_topic, load_topic
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from lab import mirrormaker
-from lab.errors import LabError
+from watershed.bench.goals import build_latency_goals, build_throughput_goals
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds
+from watershed.bench.results import RESULTS_FOLDER, choose_size, is_smoke_run, publish_results, report_progress
+from watershed.bench.workload import (
+    COPY_BENCH_PARTITIONS,
+    COPY_CASES,
+    CopyCase,
+    LoadedTopic,
+    delete_bench_topic,
+    load_topic,
+)
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import mirrormaker
+from watershed.lab.errors import LabError
 
 QUICK_CASES = ("100b-none-1000", "100b-none-10", "1000b-none-1000", "1000b-zstd-1000")
 _COMPRESSED_CASE = "1000b-none-1000"  # a worker with `compression: zstd` copies it, too

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-RESULTS_FOLDER = Path(__file__).parent / "results"
+RESULTS_FOLDER = Path(__file__).resolve().parent / "results"
 _Size = TypeVar("_Size")
 
 

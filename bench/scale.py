@@ -26,17 +26,17 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from bench import latency
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import MirrorMakerContender, WatershedContender
-from bench.goals import build_scale_goals
-from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
-from bench.replicate import check_out_commit, run_mirrormaker
-from bench.results import choose_size, is_smoke_run, publish_results, report_progress
-from bench.workload import COPY_BENCH_PARTITIONS, delete_bench_topic
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from lab.errors import LabError
+from watershed.bench import latency
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.copy_contenders import MirrorMakerContender, WatershedContender
+from watershed.bench.goals import build_scale_goals
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
+from watershed.bench.replicate import check_out_commit, run_mirrormaker
+from watershed.bench.results import choose_size, is_smoke_run, publish_results, report_progress
+from watershed.bench.workload import COPY_BENCH_PARTITIONS, delete_bench_topic
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab.errors import LabError
 
 _A_TOPIC = choose_size(100, 4)  # quiet partitions of one
 _READY_S = 600.0
@@ -164,7 +164,7 @@ def _wait_ready(place: BenchClusters, topics: list[str], file: Path | None) -> N
 def _ask_status(file: Path) -> tuple[float, int]:
     """Seconds of `topology status`, and how many partitions it does not call `running`."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "cli.main", "status", str(file), "--format", "json"]
+    command = [sys.executable, "-m", "watershed.cli.main", "status", str(file), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.monotonic() - began
     states = [part["state"] for flow in json.loads(done.stdout)["flows"] for part in flow["partitions"]]

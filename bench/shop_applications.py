@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.bench_clusters import BenchClusters
-from bench.results import choose_size
-from clusters.admin import Admin
-from clusters.partition_status_records import read_partition_statuses
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import sample_applications
-from lab.account import RunAccount, build_account, find_applications
-from lab.preload import create_lab_topics
-from replicator.apply import apply_plan
-from topology import compile_path
-from topology.plan import Plan
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.results import choose_size
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import sample_applications
+from watershed.lab.account import RunAccount, build_account, find_applications
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.apply import apply_plan
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 _WAIT_S = 120.0
 _TOPOLOGY = """\
@@ -141,16 +141,28 @@ def run_shop(
         half = max(1, len(names) // 2)
         found.producers = [
             sample_applications.start_application(
-                home, f"{name}.checkout", ["lab.orders_producer", "--rate", str(rate), *at, ",".join(names[:half])]
+                home,
+                f"{name}.checkout",
+                ["watershed.lab.orders_producer", "--rate", str(rate), *at, ",".join(names[:half])],
             ),
             sample_applications.start_application(
                 home,
                 f"{name}.payments",
-                ["lab.orders_producer", "--rate", str(rate), "--transactional-id", name, *at, ",".join(names[half:])],
+                [
+                    "watershed.lab.orders_producer",
+                    "--rate",
+                    str(rate),
+                    "--transactional-id",
+                    name,
+                    *at,
+                    ",".join(names[half:]),
+                ],
             ),
         ]
         found.billing = sample_applications.start_application(
-            home, f"{name}.billing", ["lab.billing_consumer", "--group", f"{name}.billing", *at, ",".join(names)]
+            home,
+            f"{name}.billing",
+            ["watershed.lab.billing_consumer", "--group", f"{name}.billing", *at, ",".join(names)],
         )
         sample_applications.wait_for_count(found.billing, "processed", choose_size(10, 1) * rate)
         told = {app.name.rpartition(".")[2]: app.http for app in (*found.producers, found.billing)}
@@ -159,7 +171,7 @@ def run_shop(
             _TOPOLOGY.format(name=name, topics=", ".join(names), strategy=strategy, watch=watch, **address, **told)
         )
         apply_plan(found.plan, {"source": place.source, "target": place.target}.__getitem__)
-        command = [sys.executable, "-m", "cli.main", "worker", str(found.path), "--target", "target"]
+        command = [sys.executable, "-m", "watershed.cli.main", "worker", str(found.path), "--target", "target"]
         with (place.directory / f"{name}.log").open("wb") as log:
             worker = subprocess.Popen(command, stdout=log, stderr=log)
         wait_until_done(lambda: found.behind() < rate)

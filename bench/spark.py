@@ -20,20 +20,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.archive_contenders import ArchiveContender, RestoreContender
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import (
+from watershed.bench.archive_contenders import ArchiveContender, RestoreContender
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.copy_contenders import (
     CopyRun,
     MirrorMakerContender,
     TransactionContender,
     TransformingContender,
     WatershedContender,
 )
-from bench.goals import build_archive_goals, build_transform_goals
-from bench.results import choose_size, is_smoke_run, publish_results, report_progress
-from bench.workload import CopyCase, LoadedTopic, delete_bench_topic, load_topic
-from lab import mirrormaker
-from lab.errors import LabError
+from watershed.bench.goals import build_archive_goals, build_transform_goals
+from watershed.bench.results import choose_size, is_smoke_run, publish_results, report_progress
+from watershed.bench.workload import CopyCase, LoadedTopic, delete_bench_topic, load_topic
+from watershed.lab import mirrormaker
+from watershed.lab.errors import LabError
 
 _SMALL: Final = CopyCase(100, "none", 1_000)
 _LARGE: Final = CopyCase(1_000, "none", 1_000)

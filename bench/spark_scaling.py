@@ -1,6 +1,6 @@
 """The proof's tasks in Spark, with one core and with two; and the JVM's own way to read Kafka, where there is one.
 
-    python -m bench.spark_scaling tasks|jvm MASTER ADDRESS TOPIC
+    python -m watershed.bench.spark_scaling tasks|jvm MASTER ADDRESS TOPIC
 
 prints what reading the topic took as JSON, the third time over: the session and Python's workers are warm then.
 """
@@ -20,16 +20,16 @@ from typing import Any
 
 import click
 
-from bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
-from bench.results import choose_size
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import LATEST
-from lab.errors import LabError
-from lab.jars import fetch_jars
-from spark.reading.range_requests import RangeRequest, SumKind
-from spark.session import create_spark_session, end_session
-from topology.plan import Plan, PlanCluster
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
+from watershed.bench.results import choose_size
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import LATEST
+from watershed.lab.errors import LabError
+from watershed.lab.jars import fetch_jars
+from watershed.spark.reading.range_requests import RangeRequest, SumKind
+from watershed.spark.session import create_spark_session, end_session
+from watershed.topology.plan import Plan, PlanCluster
 
 _POM = Path(__file__).with_name("spark_kafka.xml")
 _CHUNK = 100_000
@@ -40,7 +40,7 @@ _SQL = ("xxhash64(cast(key is null as int), key) kh", "xxhash64(cast(value is nu
 
 def measure_spark_tasks(what: str, master: str, settings: ConnectionSettings, topic: str) -> dict[str, Any]:
     """Reads the topic in a Spark application of its own; returns what that printed. Raises RuntimeError."""
-    command = [sys.executable, "-m", "bench.spark_scaling", what, master, settings.bootstrap[0], topic]
+    command = [sys.executable, "-m", "watershed.bench.spark_scaling", what, master, settings.bootstrap[0], topic]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{what} with {master} ended with {done.returncode}: {done.stderr[-800:]}")
@@ -90,7 +90,7 @@ def _timed(job: Callable[[], int]) -> dict[str, float]:
 
 
 def _tasks(session: Any, settings: ConnectionSettings, topic: str, by: SumKind) -> int:
-    from spark.spark_range_readers import build_spark_readers
+    from watershed.spark.spark_range_readers import build_spark_readers
 
     with closing(open_connection(settings)) as link:
         [found] = link.metadata((topic,)).topics

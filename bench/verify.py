@@ -23,16 +23,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench.bench_clusters import BenchClusters, run_bench_clusters
-from bench.copy_contenders import WatershedContender
-from bench.goals import build_proof_goals
-from bench.proof_reading import ReadingCost, measure_reading
-from bench.results import choose_size, is_smoke_run, publish_results, report_progress
-from bench.spark_scaling import fetch_spark_connector, measure_spark_tasks
-from bench.workload import COPY_BENCH_PARTITIONS, CopyCase, LoadedTopic, delete_bench_topic, load_topic
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from lab.errors import LabError
+from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.copy_contenders import WatershedContender
+from watershed.bench.goals import build_proof_goals
+from watershed.bench.proof_reading import ReadingCost, measure_reading
+from watershed.bench.results import choose_size, is_smoke_run, publish_results, report_progress
+from watershed.bench.spark_scaling import fetch_spark_connector, measure_spark_tasks
+from watershed.bench.workload import COPY_BENCH_PARTITIONS, CopyCase, LoadedTopic, delete_bench_topic, load_topic
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab.errors import LabError
 
 _CASES = (
     CopyCase(1_000, "none", 64),  # 64 KiB
@@ -148,7 +148,7 @@ def _proof(place: BenchClusters, what: str, records: int) -> dict[str, Any]:
     began = time.monotonic()
     command = [
         "-m",
-        "lab.preload",
+        "watershed.lab.preload",
         "--directory",
         str(place.directory / topic),
         "--cluster",
@@ -172,7 +172,7 @@ def _proof(place: BenchClusters, what: str, records: int) -> dict[str, Any]:
         copied = time.monotonic()
     proving = time.monotonic()
     file = place.directory / f"{prefix}.yaml"
-    _run("-m", "cli.main", "verify", str(file), "--final", "-o", str(out))
+    _run("-m", "watershed.cli.main", "verify", str(file), "--final", "-o", str(out))
     proven = time.monotonic()
     summary = json.loads((out / "summary.json").read_text())
     if (summary["verdict"], summary["proven"], summary["unproven"]) != ("proven", records, 0):

@@ -18,18 +18,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from bench import latency
-from bench.bench_clusters import BenchClusters
-from bench.copy_contenders import WatershedContender
-from bench.goals import build_wire_goals
-from bench.process_usage import list_descendants, read_cpu_seconds
-from bench.results import choose_size, publish_results, report_progress
-from bench.workload import COPY_BENCH_PARTITIONS, CopyCase, delete_bench_topic, load_topic
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from lab.errors import LabError
-from lab.fault_proxy import NO_FAULT, FaultProxy, ProxyFault
-from lab.proxied_clusters import run_proxied_clusters
+from watershed.bench import latency
+from watershed.bench.bench_clusters import BenchClusters
+from watershed.bench.copy_contenders import WatershedContender
+from watershed.bench.goals import build_wire_goals
+from watershed.bench.process_usage import list_descendants, read_cpu_seconds
+from watershed.bench.results import choose_size, publish_results, report_progress
+from watershed.bench.workload import COPY_BENCH_PARTITIONS, CopyCase, delete_bench_topic, load_topic
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.errors import LabError
+from watershed.lab.fault_proxy import NO_FAULT, FaultProxy, ProxyFault
+from watershed.lab.proxied_clusters import run_proxied_clusters
 
 ROUND_TRIP_S: Final = 0.1
 WIRE_BYTES_S: Final = 25e6  # 200 Mbit/s

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition, ProducedPartition, ProducePartition
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import decode_batches
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition, ProducedPartition, ProducePartition
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import decode_batches
 
 COPY_BENCH_PARTITIONS = 4
 _IN_FLIGHT = 5

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.required_role_acls import AccountRole, RequiredRight
-    from topology.msk_arn import MskArn
-    from topology.plan import Plan
+    from watershed.clusters.required_role_acls import AccountRole, RequiredRight
+    from watershed.topology.msk_arn import MskArn
+    from watershed.topology.plan import Plan
 
 _ROLES = ("apply", "worker", "observe", "verify", "migrate", "align")
 
@@ -53,7 +53,7 @@ def acls(
 
     With --check, exits 1 when a right is missing, and names what it is needed for.
     """
-    from clusters.required_role_acls import derive_required_rights
+    from watershed.clusters.required_role_acls import derive_required_rights
 
     plan = compile_plan_at(path)
     needed = derive_required_rights(plan, role, cluster)
@@ -79,7 +79,7 @@ def acls(
 
 
 def _check(plan: Plan, role: AccountRole, needed: tuple[RequiredRight, ...], form: str) -> int:
-    from clusters.missing_rights import find_missing_among
+    from watershed.clusters.missing_rights import find_missing_among
 
     found = find_missing_among(role, needed, build_settings_lookup(plan))
     if form == "json":
@@ -98,7 +98,7 @@ def _print_iam_policy(
     path: Path, plan: Plan, cluster: str | None, needed: tuple[RequiredRight, ...], given: tuple[str, ...]
 ) -> None:
     """The policy on standard output; what it leaves out, and where it covers more, on standard error."""
-    from clusters.iam_policy import POLICY_LIMIT, build_iam_policy
+    from watershed.clusters.iam_policy import POLICY_LIMIT, build_iam_policy
 
     arns, wanted = _find_arns(path, plan, given), dict.fromkeys(right.cluster for right in needed)
     if (cluster is not None and cluster not in arns) or not arns:
@@ -130,8 +130,8 @@ def _describe(right: RequiredRight) -> str:
 
 def _find_arns(path: Path, plan: Plan, given: tuple[str, ...]) -> dict[str, MskArn]:
     """Of the file, and of the options, which win. Raises click.UsageError for an option that names no cluster."""
-    from topology.loader import load_topology
-    from topology.msk_arn import parse_msk_arn
+    from watershed.topology.loader import load_topology
+    from watershed.topology.msk_arn import parse_msk_arn
 
     topology = load_topology(path).topology
     assert topology is not None, "it was compiled before"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cutover.operations.moved_applications import describe_moved_applications
-from topology.shell_command import render_shell_command
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cutover.operations.moved_applications import describe_moved_applications
+from watershed.topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from replicator.apply import AppliedChange
-    from topology.drift import FieldDrift
-    from topology.plan import Plan
+    from watershed.replicator.apply import AppliedChange
+    from watershed.topology.drift import FieldDrift
+    from watershed.topology.plan import Plan
 
 
 @click.command(epilog="Example: topology apply orders.yaml --yes")
@@ -41,11 +41,11 @@ def apply(path: Path, yes: bool, probed: tuple[Path, ...], form: str) -> int:
 
     With --capabilities a flow is refused whose cluster failed a probe, before anything is created.
     """
-    from cutover.operations.plan_review import describe_left_alone, list_missing_apply_rights
-    from replicator.apply import apply_plan
-    from topology.inventory_json import decode_capability_record
-    from topology.loader import read_text_file
-    from topology.unsupported_settings import list_unsupported_promises
+    from watershed.cutover.operations.plan_review import describe_left_alone, list_missing_apply_rights
+    from watershed.replicator.apply import apply_plan
+    from watershed.topology.inventory_json import decode_capability_record
+    from watershed.topology.loader import read_text_file
+    from watershed.topology.unsupported_settings import list_unsupported_promises
 
     plan = compile_plan_at(path)
     records = [decode_capability_record(read_text_file(file)) for file in probed]

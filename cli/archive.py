@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.archive_text import (
+from watershed.cli.archive_text import (
     render_archive_estimate,
     render_archive_outcome,
     render_comparison,
     render_manifest,
 )
-from cli.archive_topics import find_cluster_settings, parse_topic_globs
-from cli.quantity_param import RATE_PARAM, SIZE_PARAM
+from watershed.cli.archive_topics import find_cluster_settings, parse_topic_globs
+from watershed.cli.quantity_param import RATE_PARAM, SIZE_PARAM
 
 if TYPE_CHECKING:
-    from clusters.registry.registry_settings import RegistrySettings
-    from clusters.settings import ConnectionSettings
-    from spark.archive.manifest import ArchivedObject
+    from watershed.clusters.registry.registry_settings import RegistrySettings
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.spark.archive.manifest import ArchivedObject
 
 
 @click.command(
@@ -112,8 +112,8 @@ def _write_archive(
     dry_run: bool,
     is_quiet: bool,
 ) -> int:
-    from spark.archive.archive_run import archive_topics, estimate_archive, plan_archive
-    from spark.archive.s3_storage import open_archive_storage
+    from watershed.spark.archive.archive_run import archive_topics, estimate_archive, plan_archive
+    from watershed.spark.archive.s3_storage import open_archive_storage
 
     selection, storage = parse_topic_globs(topics), open_archive_storage(place)
     if dry_run:
@@ -142,9 +142,9 @@ def _write_archive(
 
 
 def _check_archive(place: str, seal: str | None, form: str) -> int:
-    from spark.archive.archive_reader import find_faults, require_manifest
-    from spark.archive.manifest import find_seal
-    from spark.archive.s3_storage import open_archive_storage
+    from watershed.spark.archive.archive_reader import find_faults, require_manifest
+    from watershed.spark.archive.manifest import find_seal
+    from watershed.spark.archive.s3_storage import open_archive_storage
 
     storage = open_archive_storage(place)
     manifest = require_manifest(storage)
@@ -163,8 +163,8 @@ def _compare_archive(
     map_file: Path | None,
     form: str,
 ) -> int:
-    from spark.archive.archive_comparison import compare_archive
-    from spark.archive.s3_storage import open_archive_storage
+    from watershed.spark.archive.archive_comparison import compare_archive
+    from watershed.spark.archive.s3_storage import open_archive_storage
 
     selection = parse_topic_globs(topics) if topics else None
     found = compare_archive(settings, open_archive_storage(place), selection, renames, map_file)

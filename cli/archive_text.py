@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spark.archive.archive_run import ArchiveEstimate, ArchiveOutcome, ArchivePlan
-    from spark.archive.manifest import ArchiveManifest
-    from spark.archive.restore_run import RestoreOutcome, RestorePlan
-    from spark.archive.schema_restore import SchemaOutcome
-    from spark.archive.topic_comparison import PartitionComparison
+    from watershed.spark.archive.archive_run import ArchiveEstimate, ArchiveOutcome, ArchivePlan
+    from watershed.spark.archive.manifest import ArchiveManifest
+    from watershed.spark.archive.restore_run import RestoreOutcome, RestorePlan
+    from watershed.spark.archive.schema_restore import SchemaOutcome
+    from watershed.spark.archive.topic_comparison import PartitionComparison
 
 _Told = tuple[str, dict[str, Any]]
 
 
 def render_archive_estimate(plan: ArchivePlan, estimate: ArchiveEstimate) -> _Told:
     """What a run would write."""
-    from topology.rounded_amounts import render_counted_noun, render_rounded_size
+    from watershed.topology.rounded_amounts import render_counted_noun, render_rounded_size
 
     offsets = sum(each.end - each.first for each in plan.ranges)
     lines = [
@@ -43,8 +43,8 @@ def render_archive_estimate(plan: ArchivePlan, estimate: ArchiveEstimate) -> _To
 
 def render_archive_outcome(outcome: ArchiveOutcome, place: str) -> _Told:
     """What a run has written."""
-    from spark.archive.manifest import find_objects_root, find_seal
-    from topology.rounded_amounts import render_counted_noun, render_rounded_size
+    from watershed.spark.archive.manifest import find_objects_root, find_seal
+    from watershed.topology.rounded_amounts import render_counted_noun, render_rounded_size
 
     manifest = outcome.manifest
     fresh = (*outcome.kept, *outcome.written)
@@ -77,8 +77,8 @@ def render_archive_outcome(outcome: ArchiveOutcome, place: str) -> _Told:
 
 def render_manifest(manifest: ArchiveManifest, faults: Sequence[str]) -> _Told:
     """What an archive holds, and what is wrong with it."""
-    from spark.archive.manifest import find_objects_root, find_seal
-    from topology.rounded_amounts import render_counted_noun
+    from watershed.spark.archive.manifest import find_objects_root, find_seal
+    from watershed.topology.rounded_amounts import render_counted_noun
 
     whole = f"whole: {render_counted_noun(len(manifest.objects), 'object')} are as version {manifest.version} says"
     lines = [*faults, *([] if faults else [whole]), *_describe_content(manifest)]
@@ -211,7 +211,7 @@ def _render_offsets(plan: RestorePlan) -> str:
 
 
 def _describe_content(manifest: ArchiveManifest) -> list[str]:
-    from topology.rounded_amounts import render_counted_noun, render_rounded_size
+    from watershed.topology.rounded_amounts import render_counted_noun, render_rounded_size
 
     records = render_counted_noun(sum(each.records for each in manifest.objects), "record")
     size = render_rounded_size(sum(each.size for each in manifest.objects))
@@ -225,7 +225,7 @@ def _describe_content(manifest: ArchiveManifest) -> list[str]:
 
 
 def _build_content(manifest: ArchiveManifest) -> dict[str, Any]:
-    from spark.archive.manifest import find_objects_root, find_seal
+    from watershed.spark.archive.manifest import find_objects_root, find_seal
 
     return {
         "version": manifest.version,

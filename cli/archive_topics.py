@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.report import read_scannable_topology
+from watershed.cli.report import read_scannable_topology
 
 if TYPE_CHECKING:
-    from clusters.registry.registry_settings import RegistrySettings
-    from clusters.settings import ConnectionSettings
-    from topology.selectors import TopicSelection
+    from watershed.clusters.registry.registry_settings import RegistrySettings
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.topology.selectors import TopicSelection
 
 
 def parse_topic_globs(texts: Iterable[str]) -> TopicSelection:
     """`A,B` and repeated options alike. A name without a wildcard must exist. Raises UsageError for an empty one."""
-    from topology.selectors import Selector, TopicSelection
+    from watershed.topology.selectors import Selector, TopicSelection
 
     names = [name.strip() for text in texts for name in text.split(",")]
     if not all(names):
@@ -30,8 +30,8 @@ def parse_topic_globs(texts: Iterable[str]) -> TopicSelection:
 def find_cluster_settings(path: Path, alias: str) -> tuple[ConnectionSettings, RegistrySettings | None]:
     """Settings of a cluster of the file, and of its schema registry where the file declares one. Works on a file with
     findings. Raises UsageError for a cluster that the file does not have, SecretMissing."""
-    from clusters.registry.registry_settings import resolve_registry_settings
-    from clusters.settings import resolve_connection_settings
+    from watershed.clusters.registry.registry_settings import resolve_registry_settings
+    from watershed.clusters.settings import resolve_connection_settings
 
     topology = read_scannable_topology(path)
     if alias not in topology.clusters:
@@ -45,7 +45,7 @@ def find_cluster_settings(path: Path, alias: str) -> tuple[ConnectionSettings, R
 def choose_map_file(place: str, alias: str) -> Path:
     """Where a restore of the archive at `place` into a cluster keeps the map of offsets that are not equal, unless
     --map says another place: beside the archive's folder."""
-    from spark.archive.s3_storage import is_object_store
+    from watershed.spark.archive.s3_storage import is_object_store
 
     beside = Path(Path(place).name if is_object_store(place) else place).absolute()
     return beside.with_name(f"{beside.name}.{alias}.offsets.json")

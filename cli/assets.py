@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topology.assets.asset_formats import ASSET_FORMATS, AssetFormat
-from topology.assets.target_assets import ASSET_KINDS, AssetKind
+from watershed.topology.assets.asset_formats import ASSET_FORMATS, AssetFormat
+from watershed.topology.assets.target_assets import ASSET_KINDS, AssetKind
 
 if TYPE_CHECKING:
-    from clusters.required_role_acls import AccountRole
-    from topology.assets.target_assets import AssetTopic, TargetAssets
-    from topology.inventory import Inventory, InventoryAcl
-    from topology.plan import Plan
+    from watershed.clusters.required_role_acls import AccountRole
+    from watershed.topology.assets.target_assets import AssetTopic, TargetAssets
+    from watershed.topology.inventory import Inventory, InventoryAcl
+    from watershed.topology.plan import Plan
 
 _LISTED = 10
 
@@ -70,11 +70,11 @@ def assets(
 
     Exits 2 when the inventory lacks a source, or when files are there already; 3 when there is nothing to write.
     """
-    from cli.plan_settings import compile_plan_at
-    from topology.assets.asset_formats import render_asset_folder
-    from topology.assets.target_assets import AssetChoice, collect_target_assets
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
+    from watershed.cli.plan_settings import compile_plan_at
+    from watershed.topology.assets.asset_formats import render_asset_folder
+    from watershed.topology.assets.target_assets import AssetChoice, collect_target_assets
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
 
     if kafka is not None and form != "strimzi":
         raise click.UsageError(f"--kafka names a resource of Strimzi; --as {form} has none")
@@ -99,8 +99,8 @@ def assets(
 
 def _derive_own_acls(plan: Plan, grants: tuple[str, ...]) -> dict[str, tuple[InventoryAcl, ...]]:
     """By cluster, the rights of the named roles. Raises UsageError."""
-    from clusters.required_role_acls import ACCOUNT_ROLES, derive_required_rights
-    from topology.inventory import InventoryAcl
+    from watershed.clusters.required_role_acls import ACCOUNT_ROLES, derive_required_rights
+    from watershed.topology.inventory import InventoryAcl
 
     found: dict[str, list[InventoryAcl]] = {}
     for text in grants:
@@ -119,8 +119,8 @@ def _derive_own_acls(plan: Plan, grants: tuple[str, ...]) -> dict[str, tuple[Inv
 
 def _list_own_topics(plan: Plan, seen: Inventory) -> dict[str, tuple[AssetTopic, ...]]:
     """By target, as `topology apply` creates them. Three brokers where the target was not scanned."""
-    from clusters.control_topics import list_control_topics
-    from topology.assets.target_assets import AssetTopic
+    from watershed.clusters.control_topics import list_control_topics
+    from watershed.topology.assets.target_assets import AssetTopic
 
     found = {}
     for alias in sorted({flow.target for flow in plan.flows}):
@@ -133,7 +133,7 @@ def _list_own_topics(plan: Plan, seen: Inventory) -> dict[str, tuple[AssetTopic,
 
 def _write_folder(output: Path, files: dict[str, str], overwrite: bool) -> None:
     """All files, or none. Raises UsageError for files that are there, OSError."""
-    from cli.output_files import write_output_files
+    from watershed.cli.output_files import write_output_files
 
     if output.exists() and not output.is_dir():
         raise click.UsageError(f"{output} is a file; name a folder")
@@ -148,9 +148,9 @@ def _write_folder(output: Path, files: dict[str, str], overwrite: bool) -> None:
 
 
 def _report(assets: TargetAssets, output: Path) -> None:
-    from topology.assets.asset_formats import count_assets
-    from topology.rounded_amounts import render_counted_noun
-    from topology.text_escaping import escape_controls
+    from watershed.topology.assets.asset_formats import count_assets
+    from watershed.topology.rounded_amounts import render_counted_noun
+    from watershed.topology.text_escaping import escape_controls
 
     folder = output / assets.cluster.alias
     click.echo(f"{folder}: {count_assets(assets)}; start with {folder / 'README.md'}", err=True)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cli.quantity_param import RATE_PARAM
-from topology.shell_command import render_shell_command
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.quantity_param import RATE_PARAM
+from watershed.topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.partition_status_records import PartitionStatus
-    from clusters.settings import ConnectionSettings
-    from cutover.operations.backfill import BackfilledPartition, BackfillPlan
+    from watershed.clusters.partition_status_records import PartitionStatus
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.operations.backfill import BackfilledPartition, BackfillPlan
 
 _EVERY_S = 2.0
 _TOLD_S = 10.0  # between two lines of progress
@@ -63,9 +63,9 @@ def backfill(
     Exit code 0: complete; 1: partitions have halted, each is named with what to do; 2: refused. Needs what `topology
     apply` and `topology worker` need.
     """
-    from cli.confirmation import require_confirmation
-    from cutover.operations import backfill as filling
-    from replicator.apply import apply_plan
+    from watershed.cli.confirmation import require_confirmation
+    from watershed.cutover.operations import backfill as filling
+    from watershed.replicator.apply import apply_plan
 
     names = tuple(name.strip() for text in topics for name in text.split(",") if name.strip())
     asked = filling.BackfillRequest(
@@ -105,9 +105,9 @@ def backfill(
 
 def _describe(found: BackfillPlan, source: ConnectionSettings) -> tuple[list[str], dict[str, Any]]:
     """What would be copied, as lines and as a document."""
-    from cutover.operations.backfill import estimate_backfill_bytes
-    from spark.judging.partition_sizes import read_partition_bytes
-    from topology.rounded_amounts import render_rounded_size
+    from watershed.cutover.operations.backfill import estimate_backfill_bytes
+    from watershed.spark.judging.partition_sizes import read_partition_bytes
+    from watershed.topology.rounded_amounts import render_rounded_size
 
     sizes = read_partition_bytes(source, {part.key.topic for part in found.partitions})
     size = estimate_backfill_bytes(found.partitions, {(at.topic, at.partition): each for at, each in sizes.items()})
@@ -158,10 +158,10 @@ class _Watch:
 
     def look(self) -> bool:
         """Whether there is nothing to wait for any more. Raises ClusterError."""
-        from clusters.partition_status_records import read_partition_statuses
-        from cutover.operations.backfill import find_open_partitions
-        from replicator.partition_states import PAUSED
-        from replicator.worker.flow_state import is_halted
+        from watershed.clusters.partition_status_records import read_partition_statuses
+        from watershed.cutover.operations.backfill import find_open_partitions
+        from watershed.replicator.partition_states import PAUSED
+        from watershed.replicator.worker.flow_state import is_halted
 
         self.open, _ = find_open_partitions(self._target, self._found)
         reports = {
@@ -195,7 +195,7 @@ class _Watch:
 
 
 def _describe_halt(report: PartitionStatus, file: str) -> str:
-    from replicator.partition_states import PAUSED
+    from watershed.replicator.partition_states import PAUSED
 
     if report.state == PAUSED:
         return (
@@ -210,7 +210,7 @@ def _work(
     found: BackfillPlan, target: ConnectionSettings, connect: Callable[[str], ConnectionSettings], watch: _Watch
 ) -> None:
     """Serves the fleet's flows until the watch has nothing to wait for, or somebody stops it."""
-    from replicator.worker.worker import run_worker
+    from watershed.replicator.worker.worker import run_worker
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -233,7 +233,7 @@ def _work(
 
 def _follow(watch: _Watch, stop: threading.Event) -> None:
     """Looks until nothing is left to wait for, and ends the worker then, or when it cannot look any more."""
-    from clusters.errors import ClusterError
+    from watershed.clusters.errors import ClusterError
 
     try:
         while not stop.is_set():

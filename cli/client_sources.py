@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.cluster_batches import ask_clusters
+from watershed.cli.cluster_batches import ask_clusters
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from clusters.client_watch import ClientWatch
-    from clusters.errors import ClusterError
-    from topology.client_inventory import ClusterClients
-    from topology.errors import UnreadableInventory
-    from topology.model import Topology
+    from watershed.clusters.client_watch import ClientWatch
+    from watershed.clusters.errors import ClusterError
+    from watershed.topology.client_inventory import ClusterClients
+    from watershed.topology.errors import UnreadableInventory
+    from watershed.topology.model import Topology
 
 _TopicIds = dict[str, dict[str, str]]  # cluster → topic id → name
 
@@ -28,7 +28,7 @@ class ClientRounds:
     failed."""
 
     def __init__(self, topology: Topology, aliases: tuple[str, ...], parallel: int, timeout_s: float) -> None:
-        from clusters.client_watch import ClientWatch
+        from watershed.clusters.client_watch import ClientWatch
 
         self._topology, self._aliases = topology, aliases
         self._parallel, self._timeout_s = parallel, timeout_s
@@ -52,7 +52,7 @@ class ClientRounds:
         return {**known, **asked}
 
     def _scan(self) -> dict[str, ClusterClients]:
-        from clusters.client_scan import scan_clients
+        from watershed.clusters.client_scan import scan_clients
 
         scans, failed = ask_clusters(
             self._topology,
@@ -91,9 +91,9 @@ def read_request_logs(
     files: list[tuple[str, Path]], topic_ids: Mapping[str, Mapping[str, str]], zone: tzinfo
 ) -> tuple[dict[str, ClusterClients], list[UnreadableInventory]]:
     """The clients by cluster, and the errors of files that are no logs."""
-    from clusters.request_log import read_request_log
-    from topology.client_inventory import merge_clients
-    from topology.errors import UnreadableInventory
+    from watershed.clusters.request_log import read_request_log
+    from watershed.topology.client_inventory import merge_clients
+    from watershed.topology.errors import UnreadableInventory
 
     found: dict[str, ClusterClients] = {}
     unread: list[UnreadableInventory] = []

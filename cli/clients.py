@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.client_sources import ClientRounds, list_request_logs, read_request_logs
-from cli.cluster_batches import add_cluster_options, choose_clusters, report_missing_clusters
-from cli.output_files import require_writable, write_output_files
-from cli.quantity_param import DURATION_PARAM
-from cli.report import read_scannable_topology
+from watershed.cli.client_sources import ClientRounds, list_request_logs, read_request_logs
+from watershed.cli.cluster_batches import add_cluster_options, choose_clusters, report_missing_clusters
+from watershed.cli.output_files import require_writable, write_output_files
+from watershed.cli.quantity_param import DURATION_PARAM
+from watershed.cli.report import read_scannable_topology
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from clusters.errors import ClusterError
-    from topology.client_inventory import ClientInventory, ClusterClients
-    from topology.errors import UnreadableInventory
+    from watershed.clusters.errors import ClusterError
+    from watershed.topology.client_inventory import ClientInventory, ClusterClients
+    from watershed.topology.errors import UnreadableInventory
 
 
 @click.command(epilog="Example: topology clients orders.yaml -o clients.json --watch 10m")
@@ -100,8 +100,8 @@ def clients(
 
 def _write(output: Path | None, kept: ClientInventory, *parts: Mapping[str, ClusterClients]) -> ClientInventory:
     """Everything together, on stdout or in the file. Raises UnreadableInventory where an alias means two clusters."""
-    from topology.client_inventory import ClientInventory, merge_inventories
-    from topology.client_inventory_json import encode_client_inventory
+    from watershed.topology.client_inventory import ClientInventory, merge_inventories
+    from watershed.topology.client_inventory_json import encode_client_inventory
 
     found = kept
     for part in parts:
@@ -127,9 +127,9 @@ def _report_unread(unread: list[UnreadableInventory], *, nothing_else: bool, nee
 
 def _read_kept(output: Path | None) -> ClientInventory:
     """What the file holds already; nothing where there is none. Raises UnreadableInventory."""
-    from topology.client_inventory import ClientInventory
-    from topology.client_inventory_json import decode_client_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.client_inventory import ClientInventory
+    from watershed.topology.client_inventory_json import decode_client_inventory
+    from watershed.topology.loader import read_text_file
 
     if output is None or not output.is_file():
         return ClientInventory({})
@@ -138,8 +138,8 @@ def _read_kept(output: Path | None) -> ClientInventory:
 
 def _read_topic_ids(inventory: Path | None) -> dict[str, dict[str, str]]:
     """Cluster → topic id → name, from an inventory. Raises UnreadableInventory."""
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
 
     if inventory is None:
         return {}
@@ -161,8 +161,8 @@ def _read_zone(name: str) -> tzinfo:
 
 def _line(cluster: ClusterClients) -> str:
     """One cluster in a line: what is known, and what is not."""
-    from topology.planning.client_overview import summarise_cluster_clients
-    from topology.rounded_amounts import render_counted_noun, render_first_names
+    from watershed.topology.planning.client_overview import summarise_cluster_clients
+    from watershed.topology.rounded_amounts import render_counted_noun, render_first_names
 
     seen = summarise_cluster_clients(cluster)
     words = [

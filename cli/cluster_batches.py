@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from clusters.errors import ClusterError
-    from clusters.settings import ConnectionSettings
-    from topology.model import Topology
+    from watershed.clusters.errors import ClusterError
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.topology.model import Topology
 
 _T = TypeVar("_T")
 
@@ -47,8 +47,8 @@ def ask_clusters(
 ) -> tuple[dict[str, _T], dict[str, ClusterError]]:
     """The answers by alias, and why others gave none: no answer, rights, a secret that is missing where the command
     runs. Secrets are looked up before any connection is made."""
-    from clusters.errors import ClusterError
-    from clusters.settings import resolve_connection_settings
+    from watershed.clusters.errors import ClusterError
+    from watershed.clusters.settings import resolve_connection_settings
 
     settings: dict[str, ConnectionSettings] = {}
     missing: dict[str, ClusterError] = {}

@@ -15,8 +15,8 @@ def compile_(path: Path, output: Path | None) -> None:
 
     Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read.
     """
-    from topology import compile_path
-    from topology.plan import encode_plan
+    from watershed.topology import compile_path
+    from watershed.topology.plan import encode_plan
 
     plan = compile_path(path)
     if output is None:

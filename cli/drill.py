@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.actor import name_actor
-from cli.plan_settings import compile_plan_at
-from cli.proof_process import ProofProcess
-from cli.run_dialogue import show_run_event
-from cli.wave_status import read_migration_journal
+from watershed.cli.actor import name_actor
+from watershed.cli.plan_settings import compile_plan_at
+from watershed.cli.proof_process import ProofProcess
+from watershed.cli.run_dialogue import show_run_event
+from watershed.cli.wave_status import read_migration_journal
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from cutover.drill.drill_preflight import Drill
-    from cutover.driver import RunEvent
-    from topology.migration_waves import WaveStrategy
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.drill.drill_preflight import Drill
+    from watershed.cutover.driver import RunEvent
+    from watershed.topology.migration_waves import WaveStrategy
+    from watershed.topology.plan import Plan
 
 _EXCLUDED_OPTIONS = {
     "--step": "its steps follow each other in one process, which has the producers and consumers",
@@ -65,7 +65,7 @@ def refuse_excluded_options(given: Mapping[str, Any]) -> None:
 
 def run_drill_command(wanted: DrillOptions) -> int:
     """Raises UsageError, CutoverError and ClusterError."""
-    from cutover.run_plan import find_wave
+    from watershed.cutover.run_plan import find_wave
 
     plan = compile_plan_at(wanted.path)
     if wanted.abandon:
@@ -83,7 +83,7 @@ def run_drill_command(wanted: DrillOptions) -> int:
 
 def _settings(plan: Plan) -> dict[str, ConnectionSettings]:
     """For both clusters of the migration's flow. Raises NotSupported without a migration."""
-    from cli.run_command import resolve_migration_settings
+    from watershed.cli.run_command import resolve_migration_settings
 
     return resolve_migration_settings(plan)
 
@@ -91,9 +91,9 @@ def _settings(plan: Plan) -> dict[str, ConnectionSettings]:
 def _wave(plan: Plan, wanted: DrillOptions, settings: Mapping[str, ConnectionSettings]) -> str:
     """The wave that was named, the only one, or the next by the journal. Raises WaveDone for one that is done, Locked
     while another run is unfinished."""
-    from cutover.errors import WaveDone
-    from cutover.run_claim import refuse_locked_topology
-    from cutover.wave_states import find_next_wave, list_wave_states
+    from watershed.cutover.errors import WaveDone
+    from watershed.cutover.run_claim import refuse_locked_topology
+    from watershed.cutover.wave_states import find_next_wave, list_wave_states
 
     assert plan.migration is not None
     target = plan.flow(plan.migration.flow).target
@@ -108,10 +108,10 @@ def _wave(plan: Plan, wanted: DrillOptions, settings: Mapping[str, ConnectionSet
 
 def _dry_run(plan: Plan, wanted: DrillOptions, run: str) -> int:
     """Connects to nothing."""
-    from cli.migrate_dry_run import show_run_steps
-    from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
-    from cutover.drill.drill_topology import build_drill_topology, list_left_out
-    from cutover.run_plan import find_wave
+    from watershed.cli.migrate_dry_run import show_run_steps
+    from watershed.cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+    from watershed.cutover.drill.drill_topology import build_drill_topology, list_left_out
+    from watershed.cutover.run_plan import find_wave
 
     wave = find_wave(plan, wanted.wave)[1].name
     derived = build_drill_topology(plan, wave, run, wanted.strategy)
@@ -150,13 +150,13 @@ def _say_left_out(names: tuple[str, ...], *, err: bool = False) -> None:
 
 
 def _run(plan: Plan, wave: str, settings: dict[str, ConnectionSettings], wanted: DrillOptions, run: str) -> int:
-    from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
-    from cutover.drill.drill_preflight import Drill
-    from cutover.drill.drill_report import build_drill_report
-    from cutover.drill.drill_sequence import run_drill
-    from cutover.drill.drill_session import DrillSession
-    from cutover.drill.drill_topology import build_drill_topology
-    from topology.plan import encode_plan
+    from watershed.cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+    from watershed.cutover.drill.drill_preflight import Drill
+    from watershed.cutover.drill.drill_report import build_drill_report
+    from watershed.cutover.drill.drill_sequence import run_drill
+    from watershed.cutover.drill.drill_session import DrillSession
+    from watershed.cutover.drill.drill_topology import build_drill_topology
+    from watershed.topology.plan import encode_plan
 
     began, told = time.monotonic(), [run]
 
@@ -193,7 +193,7 @@ def _run(plan: Plan, wave: str, settings: dict[str, ConnectionSettings], wanted:
 
 def _confirm(one: Drill, wanted: DrillOptions) -> None:
     """The one question, with what will be made."""
-    from cutover.drill.drill_topology import list_left_out
+    from watershed.cutover.drill.drill_topology import list_left_out
 
     flow, wave = one.flow, one.moved
     lines = [f"The rehearsal of wave {one.wave} makes, and {'keeps' if one.keep else 'removes at its end'}:"]
@@ -216,7 +216,7 @@ def _confirm(one: Drill, wanted: DrillOptions) -> None:
 
 
 def _show(document: dict[str, Any], form: str) -> None:
-    from cli.drill_text import render_drill_report
+    from watershed.cli.drill_text import render_drill_report
 
     if form == "json":
         click.echo(json.dumps(document, indent=2))
@@ -233,8 +233,8 @@ def _show(document: dict[str, Any], form: str) -> None:
 
 def _abandon(plan: Plan, wanted: DrillOptions) -> int:
     """Exit 1 when something is left that somebody has to remove."""
-    from cutover.drill.drill_abandonment import end_drills
-    from cutover.journal.topology_journal import open_journal
+    from watershed.cutover.drill.drill_abandonment import end_drills
+    from watershed.cutover.journal.topology_journal import open_journal
 
     settings = _settings(plan)
     assert plan.migration is not None

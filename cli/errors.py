@@ -54,7 +54,7 @@ def report_error(error: BaseException, *, verbose: bool = False) -> int:
 
 def _say(message: str) -> None:
     """Paths and values of the user's choice are in messages: nothing in them may reach a terminal raw."""
-    from topology.text_escaping import escape_control_lines
+    from watershed.topology.text_escaping import escape_control_lines
 
     click.echo(f"topology: {escape_control_lines(message)}", err=True)
 
@@ -79,7 +79,7 @@ def _message(error: BaseException) -> tuple[str, int]:
 
 
 def _name(path: object) -> str:
-    from topology.text_escaping import escape_controls
+    from watershed.topology.text_escaping import escape_controls
 
     return escape_controls(os.fsdecode(path)) if isinstance(path, (str, bytes, os.PathLike)) else str(path)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from spark.evidence import evidence_folder as evidence
-from spark.evidence.chunk_names import find_chunk_by_name
+from watershed.spark.evidence import evidence_folder as evidence
+from watershed.spark.evidence.chunk_names import find_chunk_by_name
 
 
 def show_evidence_check(folder: Path, root: str | None, chunk: str | None, form: str) -> int:

@@ -12,8 +12,8 @@ import click
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 def explain(what: str, path: Path | None) -> None:
     """Print a rule's manual, or a flow's value and the line of the file it comes from."""
-    from topology.rule_manual import render_rule_manual
-    from topology.rules import RULES
+    from watershed.topology.rule_manual import render_rule_manual
+    from watershed.topology.rules import RULES
 
     for rule in RULES:
         if what.upper() == rule.code or what == rule.name:
@@ -21,14 +21,14 @@ def explain(what: str, path: Path | None) -> None:
             click.echo(f"\nSeverity: {rule.severity}. " + _ignorable(rule.ignorable))
             return
     if path is None:
-        from topology.spelling import suggest_word
+        from watershed.topology.spelling import suggest_word
 
         near = suggest_word(what.upper(), [rule.code for rule in RULES]) or suggest_word(
             what, [rule.name for rule in RULES]
         )
         hint = f" Did you mean {near}?" if near else ""
         raise click.UsageError(f"no rule {what}.{hint} For a flow's field name the file, too: {what} PATH")
-    from topology.value_origin import render_value_origins
+    from watershed.topology.value_origin import render_value_origins
 
     for line in render_value_origins(path, what):
         click.echo(line)

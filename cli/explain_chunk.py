@@ -14,36 +14,41 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from clusters.admin import Admin
-from clusters.claim_rules import find_partition_claims
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.ledger.ledger import read_ledger
-from spark.errors import WrongUse
-from spark.evidence.chunk_names import find_chunk_by_name
-from spark.evidence.difference_explanation import ChunkExplanation, OriginReader, SideReader, explain_differences
-from spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
-from spark.failure_text import raise_as_spark_error
-from spark.judging.flow_observation import read_flow_facts
-from spark.judging.record_ownership import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import find_partition_claims
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.chunk_names import find_chunk_by_name
+from watershed.spark.evidence.difference_explanation import (
+    ChunkExplanation,
+    OriginReader,
+    SideReader,
+    explain_differences,
+)
+from watershed.spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
+from watershed.spark.failure_text import raise_as_spark_error
+from watershed.spark.judging.flow_observation import read_flow_facts
+from watershed.spark.judging.record_ownership import (
     is_target_shared,
     read_feeding_producers,
     read_producers_to_skip,
     read_source_claims,
     read_target_writers,
 )
-from spark.reading.external_marks import NO_MARKS, ExternalMarks
-from spark.reading.fetch_answers import PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_all_fingerprints
-from spark.reading.range_requests import RangeRequest
-from spark.reading.schema_id_pairs import NO_ID_REWRITE
-from spark.reading.schema_id_rewrite import read_schema_id_pairs
-from spark.reading.whole_records import read_whole_records
-from spark.session import borrow_spark_session
-from spark.transform.transformed_ranges import read_expected_records, read_transformed_range
-from topology import compile_path
-from topology.errors import TopologyError
-from topology.plan import Plan, PlanFlow
+from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_all_fingerprints
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE
+from watershed.spark.reading.schema_id_rewrite import read_schema_id_pairs
+from watershed.spark.reading.whole_records import read_whole_records
+from watershed.spark.session import borrow_spark_session
+from watershed.spark.transform.transformed_ranges import read_expected_records, read_transformed_range
+from watershed.topology import compile_path
+from watershed.topology.errors import TopologyError
+from watershed.topology.plan import Plan, PlanFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +60,7 @@ _PROOFS = Path(".watershed") / "proofs"
 
 def explain_chunk(path: Path, name: str, folder: Path | None, form: str, *, reveal: bool) -> int:
     """Print it; exit code 0. Raises WrongUse, ClusterError, NotReadable."""
-    from cli.explain_chunk_text import encode_chunk_explanation, render_chunk_explanation
+    from watershed.cli.explain_chunk_text import encode_chunk_explanation, render_chunk_explanation
 
     folder = folder or _newest()
     document = read_summary(folder)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from spark.evidence.difference_explanation import ChunkExplanation, ExplainedDifference
-from spark.reading.whole_records import WholeRecord
+from watershed.spark.evidence.difference_explanation import ChunkExplanation, ExplainedDifference
+from watershed.spark.reading.whole_records import WholeRecord
 
 _MOST: Final = 200  # bytes of a value
 _SIDES: Final = ("source", "target")

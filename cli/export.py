@@ -9,7 +9,7 @@ import click
 
 
 def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from topology.interop.export_formats import EXPORT_FORMATS
+    from watershed.topology.interop.export_formats import EXPORT_FORMATS
 
     names = [each.name for each in EXPORT_FORMATS]
     if value not in names:
@@ -32,10 +32,10 @@ def export(ctx: click.Context, path: Path, name: str, output: Path | None, form:
     Exits 1 when the file has errors (they are listed; `topology lint` frames them), 2 when it cannot be read, 3 when
     nothing could be carried over.
     """
-    from cli.output_files import write_output_files
-    from topology import compile_path
-    from topology.interop.export_formats import export_topology as exported
-    from topology.loader import load_topology
+    from watershed.cli.output_files import write_output_files
+    from watershed.topology import compile_path
+    from watershed.topology.interop.export_formats import export_topology as exported
+    from watershed.topology.loader import load_topology
 
     compile_path(path)  # a file with errors is not written in another language
     topology = load_topology(path).topology

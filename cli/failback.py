@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output_files import require_writable, write_output_files
-from cli.run_command import (
+from watershed.cli.output_files import require_writable, write_output_files
+from watershed.cli.run_command import (
     RunOptions,
     add_run_options,
     compile_for_run,
@@ -20,10 +20,10 @@ from cli.run_command import (
 )
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from clusters.topic_partition import TopicPartition
-    from cutover.run_plan import RunPlan
-    from replicator.batch.records import RawRecord
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.clusters.topic_partition import TopicPartition
+    from watershed.cutover.run_plan import RunPlan
+    from watershed.replicator.batch.records import RawRecord
 
 
 @click.command(epilog="Example: topology failback orders.yaml --report only-old.jsonl")
@@ -41,7 +41,7 @@ def failback(wanted: RunOptions, divergence: str, report: Path | None, reveal: b
     flow back then carries what the new primary took, it is proven, and applications return: producers are fenced, the
     rest is drained and proven, groups are translated back, consumers and producers start at the old primary.
     """
-    from cutover.run_choice import RunChoice, plan_run, preview_run
+    from watershed.cutover.run_choice import RunChoice, plan_run, preview_run
 
     if reveal and report is None:
         raise click.UsageError("--reveal goes with --report")
@@ -58,8 +58,8 @@ def failback(wanted: RunOptions, divergence: str, report: Path | None, reveal: b
 
 
 def _report(run_plan: RunPlan, settings: dict[str, ConnectionSettings], path: Path, *, reveal: bool, form: str) -> int:
-    from cutover.failover.failback_plan import find_copied_ends
-    from replicator.recovery.divergence import read_divergent_records
+    from watershed.cutover.failover.failback_plan import find_copied_ends
+    from watershed.replicator.recovery.divergence import read_divergent_records
 
     old = settings[run_plan.flow.target]
     rows = [
@@ -74,7 +74,7 @@ def _report(run_plan: RunPlan, settings: dict[str, ConnectionSettings], path: Pa
 
 
 def _row(place: TopicPartition, record: RawRecord, *, reveal: bool) -> dict[str, Any]:
-    from replicator.batch.records import decode_record_fields
+    from watershed.replicator.batch.records import decode_record_fields
 
     row: dict[str, Any] = {
         "topic": place.topic,

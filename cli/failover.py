@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.run_command import (
+from watershed.cli.run_command import (
     RunOptions,
     add_run_options,
     compile_for_run,
@@ -20,9 +20,9 @@ from cli.run_command import (
 )
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from cutover.run_plan import RunPlan
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.run_plan import RunPlan
+    from watershed.topology.plan import Plan
 
 
 @click.command(epilog="Example: topology failover orders.yaml --dry-run && topology failover orders.yaml")
@@ -39,7 +39,7 @@ def failover(wanted: RunOptions, accept_loss: str | None, though_source_answers:
     in a terminal, or with --accept-loss; --approve auto does not. A source that still answers is refused: `topology
     migrate` loses nothing. When the old source is back, `topology failback` shows what only it has.
     """
-    from cutover.run_choice import RunChoice, plan_run, preview_run
+    from watershed.cutover.run_choice import RunChoice, plan_run, preview_run
 
     plan, most = compile_for_run(wanted), _most(accept_loss)
     choice = RunChoice("failover", wanted.wave, accept_loss=most, though_source_answers=though_source_answers)
@@ -55,13 +55,13 @@ def failover(wanted: RunOptions, accept_loss: str | None, though_source_answers:
 
 def _show_loss(plan: Plan, run_plan: RunPlan, settings: dict[str, ConnectionSettings], form: str) -> int:
     """Changes nothing, and asks the source nothing."""
-    from cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
-    from cutover.failover.loss import build_failover_loss
-    from cutover.failover.streams_standby import assess_states, describe_states, select_states
-    from cutover.live.action_handler import LiveActionHandler
-    from cutover.live.application_control import NO_APPLICATIONS
-    from cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
-    from cutover.offsets import list_partitions
+    from watershed.cutover.actions import ReadCopies, ReadLastSeenSource, ReadTopics
+    from watershed.cutover.failover.loss import build_failover_loss
+    from watershed.cutover.failover.streams_standby import assess_states, describe_states, select_states
+    from watershed.cutover.live.action_handler import LiveActionHandler
+    from watershed.cutover.live.application_control import NO_APPLICATIONS
+    from watershed.cutover.observations import ActionFailed, LastSeenSource, ObservedCopies, ObservedTopics
+    from watershed.cutover.offsets import list_partitions
 
     handler = LiveActionHandler(plan, run_plan.flow, settings, NO_APPLICATIONS, time.monotonic)
     there = handler.answer(ReadTopics("target"))

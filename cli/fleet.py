@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from topology.shell_command import render_shell_command
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.fleet import FleetRecord
-    from replicator.worker.fleet_orders import FleetOrder
-    from replicator.worker.worker_host import WorkerHost
-    from topology.plan import Plan
+    from watershed.clusters.fleet import FleetRecord
+    from watershed.replicator.worker.fleet_orders import FleetOrder
+    from watershed.replicator.worker.worker_host import WorkerHost
+    from watershed.topology.plan import Plan
 
 _PARENT_S = 1.0
 
@@ -85,8 +85,8 @@ def show_fleets(path: Path, target: str | None, form: str) -> int:
     """What each fleet should be, what it is, and who supervises it. Exit code 3 while one is not as it should be; a
     fleet into which no flow of the file runs does not count.
     """
-    from replicator.apply_fleets import list_served_flows
-    from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
+    from watershed.replicator.apply_fleets import list_served_flows
+    from watershed.replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
     plan = compile_plan_at(path)
     if target is not None:
@@ -120,11 +120,11 @@ def supervise_fleet(
     their partitions over and end. When it is killed, or gets SIGUSR1, they go on until another
     supervisor has its own ready.
     """
-    from cli.worker import parse_metrics_address
-    from replicator.worker.fleet_lease import FleetLease
-    from replicator.worker.fleet_supervisor import FleetSupervisor
-    from replicator.worker.log_format import configure_logging
-    from replicator.worker.transform_places import TransformPlaces
+    from watershed.cli.worker import parse_metrics_address
+    from watershed.replicator.worker.fleet_lease import FleetLease
+    from watershed.replicator.worker.fleet_supervisor import FleetSupervisor
+    from watershed.replicator.worker.log_format import configure_logging
+    from watershed.replicator.worker.transform_places import TransformPlaces
 
     plan = compile_plan_at(path)
     _require_fleet(plan, target)
@@ -153,16 +153,16 @@ def supervise_fleet(
 def _make_host(
     engine: Literal["spark", "process"], path: Path, target: str, metrics: tuple[str, int] | None, form: str
 ) -> WorkerHost:
-    from replicator.worker.worker_processes import ProcessHost
+    from watershed.replicator.worker.worker_processes import ProcessHost
 
     def process(place: int, epoch: int) -> list[str]:
         own = [] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + place}"]
         words = ["worker", str(path), "--target", target, "--epoch", str(epoch), "--log", form]
-        return [sys.executable, "-m", "cli.main", *words, *own]
+        return [sys.executable, "-m", "watershed.cli.main", *words, *own]
 
     def spark(_place: int, epoch: int) -> list[str]:
         words = ["--topology", str(path), "--target", target, "--epoch", str(epoch)]
-        return [sys.executable, "-m", "spark.replicate", *words]
+        return [sys.executable, "-m", "watershed.spark.replicate", *words]
 
     if engine == "spark":
         return ProcessHost("spark", spark, hosts_whole_fleet=True)
@@ -170,11 +170,11 @@ def _make_host(
 
 
 def _make_transform_host(path: Path, target: str, form: str) -> WorkerHost:
-    from replicator.worker.worker_processes import ProcessHost
+    from watershed.replicator.worker.worker_processes import ProcessHost
 
     def command(_place: int, epoch: int) -> list[str]:
         words = ["worker", str(path), "--target", target, "--epoch", str(epoch), "--log", form, "--transforms"]
-        return [sys.executable, "-m", "cli.main", *words]
+        return [sys.executable, "-m", "watershed.cli.main", *words]
 
     return ProcessHost("process", command)
 
@@ -187,8 +187,8 @@ def _watch_parent(parent: int, left: threading.Event) -> None:
 
 
 def _order(path: Path, target: str, order: FleetOrder, workers: int | None = None) -> int:
-    from replicator.worker.fleet_orders import order_fleet
-    from replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
+    from watershed.replicator.worker.fleet_orders import order_fleet
+    from watershed.replicator.worker.fleet_status import describe_fleet_row, describe_missing_workers, read_fleet_rows
 
     plan = compile_plan_at(path)
     _require_fleet(plan, target)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.actor import name_actor
-from cli.flow_adopt import adopt
-from cli.flow_decisions import accept_gap, copy_foreign, prune, reseed
-from cli.flow_partitions import move, order_partitions, partition_option, reason_option, topic_option
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.flow_adopt import adopt
+from watershed.cli.flow_decisions import accept_gap, copy_foreign, prune, reseed
+from watershed.cli.flow_partitions import move, order_partitions, partition_option, reason_option, topic_option
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from replicator.copy.quarantine import QuarantinedRecord
-    from replicator.flow_state_order import FlowOrder
+    from watershed.replicator.copy.quarantine import QuarantinedRecord
+    from watershed.replicator.flow_state_order import FlowOrder
 
 _ORDERS: tuple[tuple[FlowOrder, str], ...] = (
     ("stop", "Copy nothing more; positions are kept."),
@@ -55,8 +55,8 @@ flow.add_command(prune)
 
 
 def _want(order: FlowOrder, flow_id: str, path: Path) -> int:
-    from cutover.operations.flow_state import give_flow_order, list_order_notes
-    from cutover.operations.moved_applications import refuse_end_of_way_back
+    from watershed.cutover.operations.flow_state import give_flow_order, list_order_notes
+    from watershed.cutover.operations.moved_applications import refuse_end_of_way_back
 
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)
@@ -118,7 +118,7 @@ def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form:
     They are in the topic watershed.quarantine of the target cluster; nothing deletes them. Values are only shown with
     --reveal.
     """
-    from replicator.copy.quarantine import read_quarantine
+    from watershed.replicator.copy.quarantine import read_quarantine
 
     plan = compile_plan_at(path)
     found = read_quarantine(build_settings_lookup(plan)(plan.flow(flow_id).target), flow_id)
@@ -141,7 +141,7 @@ def quarantined(flow_id: str, path: Path, topic: str | None, reveal: bool, form:
 
 
 def _row(each: QuarantinedRecord, reveal: bool) -> dict[str, Any]:
-    from topology.text_escaping import escape_controls
+    from watershed.topology.text_escaping import escape_controls
 
     row: dict[str, Any] = {
         "topic": each.topic,
@@ -172,6 +172,6 @@ def _when(timestamp: int) -> str:
 
 
 def _text(content: bytes | None) -> str | None:
-    from topology.text_escaping import escape_controls
+    from watershed.topology.text_escaping import escape_controls
 
     return None if content is None else escape_controls(content.decode(errors="backslashreplace"))

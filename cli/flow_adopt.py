@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.actor import name_actor
-from cli.archive_topics import choose_map_file
-from cli.confirmation import require_confirmation
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.archive_topics import choose_map_file
+from watershed.cli.confirmation import require_confirmation
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from cutover.operations.adoption import AdoptionStage
-    from replicator.adoption.copy_proof import PartitionProof
-    from replicator.partition_key import PartitionKey
+    from watershed.cutover.operations.adoption import AdoptionStage
+    from watershed.replicator.adoption.copy_proof import PartitionProof
+    from watershed.replicator.partition_key import PartitionKey
 
 _ORIGINS = ("mm2", "equal-offsets", "records", "archive")  # cutover.operations.adoption, which imports a Kafka client
 _PROGRESS_S = 5.0
@@ -78,7 +78,7 @@ def adopt(
     Exit code 0 when all of it is exact (or accepted by name), 1 when it is not or the worker refuses, 3 when no worker
     answers in time.
     """
-    from cutover.operations import adoption as adopting
+    from watershed.cutover.operations import adoption as adopting
 
     only_mm2 = {"--alias": alias, "--target-alias": target_alias, "--connect-offsets": connect_offsets,
                 "--connect-group": connect_group}  # fmt: skip
@@ -126,10 +126,10 @@ def _prove_restored(
     stage: AdoptionStage, keys: Sequence[PartitionKey], place: str, map_file: Path | None
 ) -> list[PartitionProof]:
     """What a restore brought, compared with its archive; `_tell`s of partitions that the archive does not hold."""
-    from cutover.operations.adoption import find_compacted_topics
-    from spark.archive.archive_reader import require_manifest
-    from spark.archive.restored_copy_proof import prove_restored_copies, split_archived_partitions
-    from spark.archive.s3_storage import open_archive_storage
+    from watershed.cutover.operations.adoption import find_compacted_topics
+    from watershed.spark.archive.archive_reader import require_manifest
+    from watershed.spark.archive.restored_copy_proof import prove_restored_copies, split_archived_partitions
+    from watershed.spark.archive.s3_storage import open_archive_storage
 
     storage = open_archive_storage(place)
     archived, others = split_archived_partitions(require_manifest(storage), keys)

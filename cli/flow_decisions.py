@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.actor import name_actor
-from cli.confirmation import require_confirmation
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.confirmation import require_confirmation
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from cutover.operations.partition_decisions import FlowScene
-    from cutover.operations.proposal import Proposal
+    from watershed.cutover.operations.partition_decisions import FlowScene
+    from watershed.cutover.operations.proposal import Proposal
 
 _flow_argument = click.argument("flow_id", metavar="FLOW")
 _path_argument = click.argument("path", type=click.Path(path_type=Path))
@@ -50,7 +50,7 @@ def accept_gap(
     For a partition in state source_expired. Shows the exact offsets that are lost. Exit code 0 when the worker goes
     on, 1 when it refused (more has expired meanwhile), 3 when it did not answer in time.
     """
-    from cutover.operations.partition_decisions import propose_gap_acceptance
+    from watershed.cutover.operations.partition_decisions import propose_gap_acceptance
 
     return _decide(propose_gap_acceptance(_scene(flow_id, path, wait_s), topic, partition, through), yes)
 
@@ -70,7 +70,7 @@ def reseed(flow_id: str, path: Path, topic: str, partition: int | None, yes: boo
     code 0 when the workers copy again, 1 when the target is not empty or the order was refused, 3 without an answer in
     time.
     """
-    from cutover.operations.partition_decisions import propose_reseed
+    from watershed.cutover.operations.partition_decisions import propose_reseed
 
     return _decide(propose_reseed(_scene(flow_id, path, wait_s), topic, partition), yes)
 
@@ -98,7 +98,7 @@ def copy_foreign(
     offset, so what a flow brought there from the target would be copied back: name only offsets that no flow wrote.
     Exit code 0 when the worker has copied them, 3 when it did not in time.
     """
-    from cutover.operations.partition_decisions import propose_foreign_copy
+    from watershed.cutover.operations.partition_decisions import propose_foreign_copy
 
     return _decide(propose_foreign_copy(_scene(flow_id, path, wait_s), topic, partition, through), yes)
 
@@ -119,7 +119,7 @@ def prune(flow_id: str, path: Path, above_share: bool, yes: bool) -> int:
     when it is gone. What a person gave at the target stays, and so do the rights of Watershed itself. Exit code 0 when
     they are removed, 1 when something was refused.
     """
-    from cutover.operations.access_pruning import propose_pruning
+    from watershed.cutover.operations.access_pruning import propose_pruning
 
     plan = compile_plan_at(path)
     proposal = propose_pruning(plan, build_settings_lookup(plan), flow_id, above_share=above_share)
@@ -131,7 +131,7 @@ def prune(flow_id: str, path: Path, above_share: bool, yes: bool) -> int:
 
 
 def _scene(flow_id: str, path: Path, wait_s: float) -> FlowScene:
-    from cutover.operations.partition_decisions import read_flow_scene
+    from watershed.cutover.operations.partition_decisions import read_flow_scene
 
     plan = compile_plan_at(path)
     return read_flow_scene(plan, build_settings_lookup(plan), flow_id, str(path), wait_s)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.actor import name_actor
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from replicator.partition_control import PartitionOrderKind
+    from watershed.replicator.partition_control import PartitionOrderKind
 
 topic_option = click.option("-t", "--topic", default=None, help="Only this topic, by its name on the source.")
 partition_option = click.option(
@@ -82,8 +82,8 @@ def order_partitions(
     wait_s: float = 0.0,
 ) -> int:
     """Shows what the order is about, and gives it. Raises what giving it raises: that has the exit code."""
-    from cutover.operations.partition_control import propose_partition_order
-    from replicator.partition_control import PartitionOrder
+    from watershed.cutover.operations.partition_control import propose_partition_order
+    from watershed.replicator.partition_control import PartitionOrder
 
     plan = compile_plan_at(path)
     order = PartitionOrder(kind, topic, partition, worker, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from clusters.partition_orders import (
+from watershed.clusters.partition_orders import (
     PartitionMove,
     PartitionPause,
     describe_move,
@@ -14,7 +14,7 @@ from clusters.partition_orders import (
     index_partition_orders,
     is_chosen_worker,
 )
-from topology.egress_compression import EgressCompression, describe_saved_bytes
+from watershed.topology.egress_compression import EgressCompression, describe_saved_bytes
 
 
 def describe_flow_record(flow: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from topology.shell_command import render_shell_command
+from watershed.topology.shell_command import render_shell_command
 
 _BY_SUFFIX = {".svg": "svg", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".txt": "text"}
 
@@ -26,10 +26,10 @@ def graph(path: Path, form: str | None, output: Path | None, level: str) -> None
 
     Files with findings are drawn too, as far as they can be read: a picture often shows what is wrong.
     """
-    from cli.output_files import require_writable, write_output_files
-    from topology.errors import UnreadableTopology
-    from topology.loader import load_topology
-    from topology.picture import render_picture
+    from watershed.cli.output_files import require_writable, write_output_files
+    from watershed.topology.errors import UnreadableTopology
+    from watershed.topology.loader import load_topology
+    from watershed.topology.picture import render_picture
 
     require_writable(output)
     loaded = load_topology(path)

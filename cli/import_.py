@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from topology.interop.import_report import ImportReport
+    from watershed.topology.interop.import_report import ImportReport
 
 
 def _formats(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    from topology.interop.import_formats import IMPORT_FORMATS
+    from watershed.topology.interop.import_formats import IMPORT_FORMATS
 
     names = [each.name for each in IMPORT_FORMATS]
     if value is not None and value not in names:
@@ -52,9 +52,9 @@ def import_(
 
     Exits 0 when a topology came out without errors, 1 with errors, 2 when the file is none of the formats.
     """
-    from topology.interop.import_formats import import_path
-    from topology.interop.import_report import build_import_report
-    from topology.interop.kept_flows import keep_flows_running
+    from watershed.topology.interop.import_formats import import_path
+    from watershed.topology.interop.import_report import build_import_report
+    from watershed.topology.interop.kept_flows import keep_flows_running
 
     quiet = bool((ctx.obj or {}).get("quiet"))
     imported = keep_flows_running(import_path(path, wanted), kept)
@@ -71,7 +71,11 @@ def import_(
 
 
 def _explain(report: ImportReport, path: Path, output: Path | None) -> None:
-    from topology.interop.import_report import render_import_findings, render_lint_findings, render_not_carried
+    from watershed.topology.interop.import_report import (
+        render_import_findings,
+        render_lint_findings,
+        render_not_carried,
+    )
 
     where, result = ("the topology above", "FILE") if output is None else (str(output), str(output))
     for title, block in (

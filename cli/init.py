@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from topology.inventory import Inventory
-    from topology.starter_file import StarterCluster
+    from watershed.topology.inventory import Inventory
+    from watershed.topology.starter_file import StarterCluster
 
 
 @click.command(epilog="Example: topology init orders --cluster onprem=k1:9092,k2:9092 --cluster cloud=c1:9092")
@@ -35,8 +35,8 @@ def init(
     The clusters come from --cluster, from an inventory, or from both: addresses from the one, ids and topics from the
     other. Connects to nothing. A file that is there already is not written over.
     """
-    from cli.output_files import require_writable, write_output_files
-    from topology.starter_file import render_starter_file
+    from watershed.cli.output_files import require_writable, write_output_files
+    from watershed.topology.starter_file import render_starter_file
 
     require_writable(output)
     if output is not None and output.exists():
@@ -54,8 +54,8 @@ def init(
 
 def _require_right_values(text: str) -> None:
     """Refuses a name, alias or address that the language does not take. Raises UsageError."""
-    from topology.lint import lint_topology
-    from topology.loader import parse_topology
+    from watershed.topology.lint import lint_topology
+    from watershed.topology.loader import parse_topology
 
     wrong = next((each for each in lint_topology(parse_topology(text)).findings if each.rule == "SYN011"), None)
     if wrong is not None:
@@ -63,15 +63,15 @@ def _require_right_values(text: str) -> None:
 
 
 def _read(path: Path | None) -> Inventory | None:
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
 
     return None if path is None else decode_inventory(read_text_file(path))
 
 
 def _collect_clusters(said: tuple[str, ...], seen: Inventory | None) -> dict[str, StarterCluster]:
     """By alias, those that were said first. Raises UsageError."""
-    from topology.starter_file import StarterCluster
+    from watershed.topology.starter_file import StarterCluster
 
     found: dict[str, StarterCluster] = {}
     for each in said:

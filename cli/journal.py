@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.actor import name_actor
-from cli.journal_decisions import show_decisions
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.journal_decisions import show_decisions
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clusters.settings import ConnectionSettings
-    from cutover.errors import BrokenChain
-    from cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
-    from cutover.journal.signing import Signing
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.errors import BrokenChain
+    from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
+    from watershed.cutover.journal.signing import Signing
+    from watershed.topology.plan import Plan
 
 
 @click.command(epilog="Example: topology journal orders.yaml --verify")
@@ -50,9 +50,9 @@ def journal(path: Path, verify: bool, run_id: str | None, ordered: bool, signed_
     (`migration.journal`) only entries that are signed with it count; without access to it they are shown, and said
     not to be verified.
     """
-    from cutover.errors import BrokenChain, NotSupported
-    from cutover.journal.hash_chain import JournalChain
-    from cutover.journal.journal_topic import JournalTopicLog
+    from watershed.cutover.errors import BrokenChain, NotSupported
+    from watershed.cutover.journal.hash_chain import JournalChain
+    from watershed.cutover.journal.journal_topic import JournalTopicLog
 
     plan = compile_plan_at(path)
     if ordered:
@@ -138,8 +138,8 @@ def _show_chain_state(chain: JournalChain, unverified: str | None, *, is_whole: 
 
 def _signing(plan: Plan) -> tuple[Signing, str | None]:
     """The keys, and why they are not here: who only reads goes on without them."""
-    from clusters.errors import SecretMissing
-    from cutover.journal.signing import TRUSTING, read_signing_keys
+    from watershed.clusters.errors import SecretMissing
+    from watershed.cutover.journal.signing import TRUSTING, read_signing_keys
 
     try:
         return read_signing_keys(plan), None
@@ -149,7 +149,7 @@ def _signing(plan: Plan) -> tuple[Signing, str | None]:
 
 def _sign(plan: Plan, settings: ConnectionSettings, root: str) -> int:
     """Raises CutoverError and ClusterError."""
-    from cutover.journal.topology_journal import open_journal
+    from watershed.cutover.journal.topology_journal import open_journal
 
     actor = f"{name_actor()} (pid {os.getpid()})"
     journal = open_journal(plan, settings, secrets.token_hex(8))
@@ -166,7 +166,7 @@ def _named(line: VoidLine) -> str:
 
 def _runs(chain: JournalChain) -> list[dict[str, Any]]:
     """Every run, oldest first: what it was, and how it ended (state None: it has not)."""
-    from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP
+    from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP
 
     found: dict[str, list[JournalEntry]] = {}
     for entry in chain.entries:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from watershed.clusters.settings import ConnectionSettings
 
 _FLOW_ORDERS = ("pause", "resume", "stop", "restart")  # replicator.flow_state_order, which imports a Kafka client
 _PRUNE = "prune"  # replicator.sync.access_removal
@@ -40,10 +40,10 @@ def show_decisions(topology: str, flows: frozenset[str], targets: Iterable[Conne
 
 def _written(settings: ConnectionSettings) -> Iterator[Mapping[str, Any]]:
     """Decisions are in watershed.journal, which workers may not write; their outcomes are in watershed.flows."""
-    from clusters.control_records import read_control_log
-    from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
-    from clusters.errors import TopicMissing
-    from clusters.flow_records import JOURNALED_PREFIX
+    from watershed.clusters.control_records import read_control_log
+    from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
+    from watershed.clusters.errors import TopicMissing
+    from watershed.clusters.flow_records import JOURNALED_PREFIX
 
     for topic, beginning in ((JOURNAL_TOPIC, ""), (FLOWS_TOPIC, JOURNALED_PREFIX)):
         with contextlib.suppress(TopicMissing):
@@ -77,7 +77,7 @@ def _shown(line: Mapping[str, Any]) -> str:
 
 def is_unchanged_decision(line: Mapping[str, Any]) -> bool:
     """Whether it still is what its hash says (`replicator.recovery.operator_decisions.journal_decision`)."""
-    from clusters.control_topics import encode_control_value
+    from watershed.clusters.control_topics import encode_control_value
 
     content = {key: value for key, value in line.items() if key != "hash"}
     return bool(line.get("hash") == "sha256:" + hashlib.sha256(encode_control_value(content)).hexdigest())

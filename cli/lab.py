@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 _FIRST_NAMES = ("onprem", "cloud")
 _DIRECTORY = click.option(
@@ -47,7 +47,7 @@ def up(clusters: int | None, names: str | None, brokers: int, kafka: str | None,
     releases = _releases(kafka)
 
     def act() -> Lab:
-        from lab.clusters import start_clusters as lab_up
+        from watershed.lab.clusters import start_clusters as lab_up
 
         return lab_up(directory, aliases, brokers, kafka=releases)
 
@@ -65,7 +65,7 @@ def show_lab_status(context: click.Context, directory: Path, form: str) -> None:
     """
 
     def act() -> Lab:
-        from lab.clusters import read_lab as lab_status
+        from watershed.lab.clusters import read_lab as lab_status
 
         return lab_status(directory)
 
@@ -87,7 +87,7 @@ def down(keep: bool, directory: Path, form: str) -> None:
     """
 
     def act() -> Lab:
-        from lab.clusters import end_clusters as lab_down
+        from watershed.lab.clusters import end_clusters as lab_down
 
         return lab_down(directory, keep)
 
@@ -130,7 +130,7 @@ class _LabFailed(click.ClickException):
 
 
 def _run(act: Callable[[], Lab]) -> Lab:
-    from lab.errors import LabError
+    from watershed.lab.errors import LabError
 
     try:
         return act()
@@ -139,7 +139,7 @@ def _run(act: Callable[[], Lab]) -> Lab:
 
 
 def _show(found: Lab, form: str) -> None:
-    from lab.clusters import encode_lab
+    from watershed.lab.clusters import encode_lab
 
     shape: dict[str, Any] = encode_lab(found)
     if form == "json":

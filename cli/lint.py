@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from topology.inventory import Inventory
-    from topology.rule import Profile
+    from watershed.topology.inventory import Inventory
+    from watershed.topology.rule import Profile
 
 _SEVERITY_RANK = {"error": 0, "warning": 1, "info": 2}
 _FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
@@ -68,11 +68,11 @@ def lint(
     """
     from dataclasses import replace
 
-    from topology.baseline import read_baseline
-    from topology.lint import lint_topology
-    from topology.lint_configuration import read_lint_configuration, read_nearest_configuration
-    from topology.loader import load_readable_topologies
-    from topology.reports import render_lint_report
+    from watershed.topology.baseline import read_baseline
+    from watershed.topology.lint import lint_topology
+    from watershed.topology.lint_configuration import read_lint_configuration, read_nearest_configuration
+    from watershed.topology.loader import load_readable_topologies
+    from watershed.topology.reports import render_lint_report
 
     if ask_registries and not with_spark:
         raise click.UsageError("--registries goes with --spark: Spark says what the types in `schema` are")
@@ -84,7 +84,7 @@ def lint(
         files += [(path, loaded) for loaded in found]
         unreadable += errors
     if with_spark:
-        from spark.transform.topology_expressions import add_expression_problems
+        from watershed.spark.transform.topology_expressions import add_expression_problems
 
         judged = add_expression_problems([loaded for _, loaded in files], ask_registries=ask_registries)
         files = [(path, loaded) for (path, _), loaded in zip(files, judged, strict=True)]
@@ -113,8 +113,8 @@ def _read_inventory(inventory: Path | None, probed: tuple[Path, ...]) -> Invento
         if probed:
             raise click.UsageError("--capabilities needs --inventory: a probe says nothing of the other clusters")
         return None
-    from topology.inventory_json import decode_capability_record, decode_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.inventory_json import decode_capability_record, decode_inventory
+    from watershed.topology.loader import read_text_file
 
     seen = decode_inventory(read_text_file(inventory))
     for file in probed:

@@ -13,58 +13,94 @@ from typing import Any
 
 import click
 
-from cli import garbage_collection
-from cli.errors import report_error
-from cli.terminal import filter_output
+from watershed.cli import garbage_collection
+from watershed.cli.errors import report_error
+from watershed.cli.terminal import filter_output
 
 # section -> (command, "module:attribute", the line in --help); a later room adds its row here.
 _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "The file": (
-        ("init", "cli.init:init", "Write a first file from cluster addresses or an inventory."),
-        ("lint", "cli.lint:lint", "Find what is wrong with a topology file, offline."),
-        ("compile", "cli.compile:compile_", "Print the plan: clusters, flows, proofs, hash."),
-        ("graph", "cli.graph:graph", "Draw clusters, flows and loops."),
-        ("explain", "cli.explain:explain", "A rule's manual, or where a flow's value comes from."),
-        ("rules", "cli.rules:rules", "List the lint rules."),
-        ("schema", "cli.schema:schema", "The JSON Schema of the file, for editors."),
+        ("init", "watershed.cli.init:init", "Write a first file from cluster addresses or an inventory."),
+        ("lint", "watershed.cli.lint:lint", "Find what is wrong with a topology file, offline."),
+        ("compile", "watershed.cli.compile:compile_", "Print the plan: clusters, flows, proofs, hash."),
+        ("graph", "watershed.cli.graph:graph", "Draw clusters, flows and loops."),
+        ("explain", "watershed.cli.explain:explain", "A rule's manual, or where a flow's value comes from."),
+        ("rules", "watershed.cli.rules:rules", "List the lint rules."),
+        ("schema", "watershed.cli.schema:schema", "The JSON Schema of the file, for editors."),
     ),
     "Before a migration": (
-        ("scan", "cli.scan:scan", "Take a read-only inventory of live clusters, and a report."),
-        ("clients", "cli.clients:clients", "Who uses the clusters: principals, client ids, topics, last seen."),
-        ("probe", "cli.probe:probe", "Try on a topic of its own what a cluster can do; nothing is left behind."),
-        ("usage", "cli.usage:usage", "How much clusters were used: sizes of target and fleet, lag, money."),
-        ("report", "cli.report:report", "The planning report of an inventory: sizes, obstacles, times, costs."),
+        ("scan", "watershed.cli.scan:scan", "Take a read-only inventory of live clusters, and a report."),
+        (
+            "clients",
+            "watershed.cli.clients:clients",
+            "Who uses the clusters: principals, client ids, topics, last seen.",
+        ),
+        (
+            "probe",
+            "watershed.cli.probe:probe",
+            "Try on a topic of its own what a cluster can do; nothing is left behind.",
+        ),
+        ("usage", "watershed.cli.usage:usage", "How much clusters were used: sizes of target and fleet, lag, money."),
+        (
+            "report",
+            "watershed.cli.report:report",
+            "The planning report of an inventory: sizes, obstacles, times, costs.",
+        ),
     ),
     "Replication": (
-        ("plan", "cli.plan:plan", "What apply would change on the live clusters, field by field."),
-        ("apply", "cli.apply:apply", "Create what the plan needs and write the desired flows."),
-        ("worker", "cli.worker:worker", "Serve all flows into one cluster until stopped."),
-        ("fleet", "cli.fleet:fleet", "Start, scale, restart, stop, supervise the workers into one cluster."),
-        ("acls", "cli.acls:acls", "The least rights that each role needs, and which are missing."),
-        ("status", "cli.status:status", "State and lag of every flow and partition."),
-        ("flow", "cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),
-        ("offsets", "cli.offsets:offsets", "Translate offsets exactly; show, carry and reset positions of groups."),
-        ("trace", "cli.trace:trace", "Follow a record back to the application that wrote it."),
-        ("backfill", "cli.backfill:backfill", "Copy a part of a flow's topics, and end; the flow goes on behind it."),
-        ("verify", "cli.verify:verify", "Prove with Spark that nothing is missing."),
+        ("plan", "watershed.cli.plan:plan", "What apply would change on the live clusters, field by field."),
+        ("apply", "watershed.cli.apply:apply", "Create what the plan needs and write the desired flows."),
+        ("worker", "watershed.cli.worker:worker", "Serve all flows into one cluster until stopped."),
+        ("fleet", "watershed.cli.fleet:fleet", "Start, scale, restart, stop, supervise the workers into one cluster."),
+        ("acls", "watershed.cli.acls:acls", "The least rights that each role needs, and which are missing."),
+        ("status", "watershed.cli.status:status", "State and lag of every flow and partition."),
+        ("flow", "watershed.cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),
+        (
+            "offsets",
+            "watershed.cli.offsets:offsets",
+            "Translate offsets exactly; show, carry and reset positions of groups.",
+        ),
+        ("trace", "watershed.cli.trace:trace", "Follow a record back to the application that wrote it."),
+        (
+            "backfill",
+            "watershed.cli.backfill:backfill",
+            "Copy a part of a flow's topics, and end; the flow goes on behind it.",
+        ),
+        ("verify", "watershed.cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
     "Through storage": (
-        ("archive", "cli.archive:archive", "Topics into a folder, with a sealed manifest; check and compare it."),
-        ("restore", "cli.restore:restore", "An archive's topics into a cluster, with the same offsets."),
+        (
+            "archive",
+            "watershed.cli.archive:archive",
+            "Topics into a folder, with a sealed manifest; check and compare it.",
+        ),
+        ("restore", "watershed.cli.restore:restore", "An archive's topics into a cluster, with the same offsets."),
     ),
     "Moving applications": (
-        ("migrate", "cli.migrate:migrate", "Move applications wave by wave, with gates."),
-        ("failover", "cli.failover:failover", "The source is gone: promote the target, with the loss declared."),
-        ("failback", "cli.failback:failback", "Back to the old primary; what only it has is listed first."),
-        ("rollback", "cli.rollback:rollback", "Take a wave back after the switch, with all that was written since."),
-        ("journal", "cli.journal:journal", "What a migration did, checked against its hash chain."),
+        ("migrate", "watershed.cli.migrate:migrate", "Move applications wave by wave, with gates."),
+        (
+            "failover",
+            "watershed.cli.failover:failover",
+            "The source is gone: promote the target, with the loss declared.",
+        ),
+        ("failback", "watershed.cli.failback:failback", "Back to the old primary; what only it has is listed first."),
+        (
+            "rollback",
+            "watershed.cli.rollback:rollback",
+            "Take a wave back after the switch, with all that was written since.",
+        ),
+        ("journal", "watershed.cli.journal:journal", "What a migration did, checked against its hash chain."),
     ),
     "Other tools": (
-        ("import", "cli.import_:import_", "Turn a foreign configuration into a topology file."),
-        ("export", "cli.export:export", "Write a topology as another tool's configuration."),
-        ("assets", "cli.assets:assets", "Write target topics, users, ACLs and quotas for Strimzi, Terraform, scripts."),
+        ("import", "watershed.cli.import_:import_", "Turn a foreign configuration into a topology file."),
+        ("export", "watershed.cli.export:export", "Write a topology as another tool's configuration."),
+        (
+            "assets",
+            "watershed.cli.assets:assets",
+            "Write target topics, users, ACLs and quotas for Strimzi, Terraform, scripts.",
+        ),
     ),
-    "Trying it": (("lab", "cli.lab:lab", "Real Kafka clusters on this machine."),),
+    "Trying it": (("lab", "watershed.cli.lab:lab", "Real Kafka clusters on this machine."),),
 }
 COMMAND_TABLE = {name: (where, line) for rows in _COMMANDS.values() for name, where, line in rows}
 
@@ -89,7 +125,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggests the nearest command for an unknown name. Pauses the garbage collector for short commands."""
         if args and not args[0].startswith("-") and args[0] not in COMMAND_TABLE:
-            from topology.spelling import suggest_word
+            from watershed.topology.spelling import suggest_word
 
             known = suggest_word(args[0], COMMAND_TABLE)
             hint = f"Did you mean `{known}`?" if known else "See `topology --help`."
@@ -125,7 +161,7 @@ def _log_with_fields() -> None:
     event's name."""
     import logging
 
-    from replicator.worker.log_format import EventFormatter
+    from watershed.replicator.worker.log_format import EventFormatter
 
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(EventFormatter())

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cli.run_command import RunOptions, abandon_and_report, perform_run
-from cli.wave_status import read_migration_journal, show_wave_states
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.run_command import RunOptions, abandon_and_report, perform_run
+from watershed.cli.wave_status import read_migration_journal, show_wave_states
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from cutover.run_plan import RunPlan
-    from cutover.step_runner import RunResult
-    from topology.migration_waves import Wave, WaveStrategy
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.run_plan import RunPlan
+    from watershed.cutover.step_runner import RunResult
+    from watershed.topology.migration_waves import Wave, WaveStrategy
+    from watershed.topology.plan import Plan
 
 
 @click.command(epilog="Example: topology migrate orders.yaml --dry-run && topology migrate orders.yaml --approve auto")
@@ -77,7 +77,7 @@ def migrate(
     Spark and rights of the day, and with producers and consumers of its own. See docs/drill.md.
     """
     if rehearsed:
-        from cli.drill import DrillOptions, refuse_excluded_options, run_drill_command
+        from watershed.cli.drill import DrillOptions, refuse_excluded_options, run_drill_command
 
         given = {"--step": step, "--resume": resume, "--all-waves": all_waves, "--status": status, "--run": run_id}
         refuse_excluded_options(given | {"--force": force, "--abandon": abandon, "--dry-run": dry_run, "--keep": keep})
@@ -99,7 +99,7 @@ def migrate(
     plan = compile_plan_at(path)
     waves = _chosen(plan, wave)
     if dry_run:
-        from cli.migrate_dry_run import show_dry_run
+        from watershed.cli.migrate_dry_run import show_dry_run
 
         show_dry_run(plan, waves, form, strategy)
         return 0
@@ -123,7 +123,7 @@ def migrate(
 
 def _run_waves(run: Callable[[bool], RunResult], resume: bool, all_waves: bool, form: str) -> int:
     """One run, or one after the other until a wave is not done. Returns the exit code."""
-    from cutover.errors import WaveDone
+    from watershed.cutover.errors import WaveDone
 
     try:
         while True:
@@ -151,7 +151,7 @@ def _require_approver(approve: str, step: str | None) -> None:
 
 def _chosen(plan: Plan, wave: str | None) -> list[Wave]:
     """The wave, or all of them, each found fit to run. Raises NotSupported."""
-    from cutover.run_plan import find_wave
+    from watershed.cutover.run_plan import find_wave
 
     names = [wave] if wave is not None or plan.migration is None else [each.name for each in plan.migration.waves]
     return [find_wave(plan, name)[1] for name in names or [None]]
@@ -159,7 +159,7 @@ def _chosen(plan: Plan, wave: str | None) -> list[Wave]:
 
 def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) -> str:
     """The wave that was named, the only one, or the next by the journal, which is said. Raises WaveDone."""
-    from cutover.wave_states import find_next_wave
+    from watershed.cutover.wave_states import find_next_wave
 
     waves = plan.migration.waves if plan.migration else ()
     if wave is not None or len(waves) == 1:
@@ -172,7 +172,7 @@ def _meant(plan: Plan, wave: str | None, target: ConnectionSettings, form: str) 
 def _build_run_plan(plan: Plan, wave: str, target: ConnectionSettings | None, strategy: WaveStrategy | None) -> RunPlan:
     """strategy: what was asked for. target: with the journal of a run that may go on, which keeps the strategy with
     which it was begun, in Airflow or here."""
-    from cutover.run_choice import RunChoice, plan_run, preview_run
+    from watershed.cutover.run_choice import RunChoice, plan_run, preview_run
 
     choice = RunChoice("migrate", wave, strategy)
     return preview_run(plan, choice) if target is None else plan_run(plan, choice, read_migration_journal(plan, target))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from cutover.migration_step_order import Step
-    from cutover.run_plan import RunPlan
-    from topology.migration_waves import Wave, WaveStrategy
-    from topology.plan import Plan
+    from watershed.cutover.migration_step_order import Step
+    from watershed.cutover.run_plan import RunPlan
+    from watershed.topology.migration_waves import Wave, WaveStrategy
+    from watershed.topology.plan import Plan
 
 
 def show_dry_run(plan: Plan, waves: Sequence[Wave], form: str, strategy: WaveStrategy | None = None) -> None:
     """Connects to nothing. strategy: another one than the file's."""
-    from cutover.run_plan import plan_migration
+    from watershed.cutover.run_plan import plan_migration
 
     run_plans = [plan_migration(plan, wave.name, strategy=strategy) for wave in waves]
     if form == "json":
@@ -36,7 +36,7 @@ def show_dry_run(plan: Plan, waves: Sequence[Wave], form: str, strategy: WaveStr
 
 
 def _document(run_plan: RunPlan) -> dict[str, Any]:
-    from cutover.migration_step_order import describe_way_back, estimate_write_pause_ms
+    from watershed.cutover.migration_step_order import describe_way_back, estimate_write_pause_ms
 
     wave, steps = run_plan.wave, run_plan.steps
     return {
@@ -51,14 +51,14 @@ def _document(run_plan: RunPlan) -> dict[str, Any]:
 
 
 def _tell(plan: Plan, run_plan: RunPlan) -> None:
-    from cutover.run_preview import describe_run
+    from watershed.cutover.run_preview import describe_run
 
     show_preview_lines(describe_run(plan, run_plan))
 
 
 def show_run_steps(steps: Sequence[Step]) -> None:
     """Every step with its undo, and where the line is."""
-    from cutover.run_preview import describe_steps
+    from watershed.cutover.run_preview import describe_steps
 
     show_preview_lines(describe_steps(steps))
 

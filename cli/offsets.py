@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cli.offsets_groups import groups, reset_group, sync
-from cli.offsets_map import show_map, translate
+from watershed.cli.offsets_groups import groups, reset_group, sync
+from watershed.cli.offsets_map import show_map, translate
 
 
 @click.group()

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.actor import name_actor
-from cli.confirmation import require_confirmation
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.actor import name_actor
+from watershed.cli.confirmation import require_confirmation
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.sync_reports import SyncReport
-    from cutover.operations.group_positions import GroupScene
+    from watershed.clusters.sync_reports import SyncReport
+    from watershed.cutover.operations.group_positions import GroupScene
 
 _path = click.argument("path", type=click.Path(path_type=Path))
 _flow = click.option("--flow", "flow_id", required=True, help="The flow that copies the topics.")
@@ -32,7 +32,7 @@ def groups(path: Path, flow_id: str, wanted: tuple[str, ...], form: str) -> int:
 
     Nothing is written. A group named with --group is shown even where `sync.groups` does not select it.
     """
-    from cutover.operations.group_positions import compare_positions
+    from watershed.cutover.operations.group_positions import compare_positions
 
     scene = _scene(path, flow_id, wanted)
     _show(scene, compare_positions(scene), form)
@@ -50,7 +50,7 @@ def sync(path: Path, flow_id: str, wanted: tuple[str, ...], form: str) -> int:
     Only into groups that are empty there and that nobody else has moved. Exit code 1 when a position waits, is left
     alone or is refused; each is named. A flow with `sync.groups.mode: never` takes only groups named with --group.
     """
-    from cutover.operations.group_positions import list_positions_left, require_synced_groups, sync_positions
+    from watershed.cutover.operations.group_positions import list_positions_left, require_synced_groups, sync_positions
 
     require_synced_groups(compile_plan_at(path).flow(flow_id), wanted)
     scene = _scene(path, flow_id, wanted)
@@ -76,7 +76,7 @@ def reset_group(path: Path, flow_id: str, group: str, topic: str | None, partiti
     or `topology offsets sync`) obeys it once, and only while the group is empty and still has these positions.
     Exit code 1 when there is nothing to decide.
     """
-    from cutover.operations.group_positions import NothingToDecide, propose_group_reset
+    from watershed.cutover.operations.group_positions import NothingToDecide, propose_group_reset
 
     plan = compile_plan_at(path)
     try:
@@ -94,14 +94,14 @@ def reset_group(path: Path, flow_id: str, group: str, topic: str | None, partiti
 
 
 def _scene(path: Path, flow_id: str, wanted: tuple[str, ...]) -> GroupScene:
-    from cutover.operations.group_positions import read_group_scene
+    from watershed.cutover.operations.group_positions import read_group_scene
 
     plan = compile_plan_at(path)
     return read_group_scene(plan, build_settings_lookup(plan), flow_id, wanted)
 
 
 def _show(scene: GroupScene, reports: Sequence[SyncReport], form: str) -> None:
-    from cutover.operations.group_positions import encode_positions, render_positions
+    from watershed.cutover.operations.group_positions import encode_positions, render_positions
 
     if form == "json":
         click.echo(encode_positions(scene.flow, reports))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 if TYPE_CHECKING:
-    from clusters.cluster_protocol import TopicDescription
-    from clusters.topic_partition import TopicPartition
-    from replicator.ledger.offset_map import OffsetMap
-    from topology.plan import PlanFlow
+    from watershed.clusters.cluster_protocol import TopicDescription
+    from watershed.clusters.topic_partition import TopicPartition
+    from watershed.replicator.ledger.offset_map import OffsetMap
+    from watershed.topology.plan import PlanFlow
 
 _path = click.argument("path", type=click.Path(path_type=Path))
 _flow = click.option("--flow", "flow_id", required=True, help="The flow that copied the record.")
@@ -53,7 +53,7 @@ def translate(
     not copied yet is refused (exit code 1). Several offsets are translated by one read of the ledger: a line for each
     with both offsets, and what is wrong with those that have no translation.
     """
-    from replicator.errors import ReplicatorError
+    from watershed.replicator.errors import ReplicatorError
 
     several = listed is not None or len(asked) > 1
     wanted = [*asked, *(() if listed is None else _offsets(listed))]
@@ -142,7 +142,7 @@ class _Known:
 
     def translated(self, offset: int, reverse: bool) -> int:
         """Raises ReplicatorError."""
-        from replicator.errors import ReplicatorError
+        from watershed.replicator.errors import ReplicatorError
 
         if not reverse:
             return self.map.to_target(offset, self.end)
@@ -158,10 +158,10 @@ class _Known:
 
 def _known(path: Path, flow_id: str, topic: str, partition: int) -> _Known:
     """Reads only the partition of the ledger that the map is in. Raises what reading raises, and NoLedger."""
-    from clusters.admin import Admin
-    from clusters.control_topics import compute_slot
-    from clusters.topic_partition import TopicPartition
-    from replicator.ledger.ledger import read_ledger
+    from watershed.clusters.admin import Admin
+    from watershed.clusters.control_topics import compute_slot
+    from watershed.clusters.topic_partition import TopicPartition
+    from watershed.replicator.ledger.ledger import read_ledger
 
     plan = compile_plan_at(path)
     flow = plan.flow(flow_id)

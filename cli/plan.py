@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from cutover.operations.plan_review import PlanReview
+    from watershed.cutover.operations.plan_review import PlanReview
 
 
 @click.command(epilog="Example: topology plan orders.yaml --fail-on-changes")
@@ -37,13 +37,13 @@ def plan(
     schemas compared as `topology lint --spark --registries` does. Exits 1 with errors among the findings, 2 when a
     cluster or registry does not answer, 3 with --fail-on-changes and changes.
     """
-    from cli.output_files import require_writable, write_output_files
-    from cli.plan_settings import build_settings_lookup
-    from cutover.operations.plan_review import review_plan
-    from topology import compile_path
-    from topology.inventory_json import decode_capability_record
-    from topology.lint_configuration import read_nearest_configuration
-    from topology.loader import read_text_file
+    from watershed.cli.output_files import require_writable, write_output_files
+    from watershed.cli.plan_settings import build_settings_lookup
+    from watershed.cutover.operations.plan_review import review_plan
+    from watershed.topology import compile_path
+    from watershed.topology.inventory_json import decode_capability_record
+    from watershed.topology.lint_configuration import read_nearest_configuration
+    from watershed.topology.loader import read_text_file
 
     require_writable(output)
     compiled = compile_path(path)
@@ -61,11 +61,11 @@ def plan(
 
 def _add_spark_findings(review: PlanReview, path: Path) -> PlanReview:
     """The review with what Spark and the registries say of what `transform` does. Raises SparkError, ClusterError."""
-    from spark.session import borrow_spark_session
-    from spark.transform.topology_expressions import add_expression_problems, hash_spark_plans
-    from topology.lint import lint_topology
-    from topology.lint_configuration import read_nearest_configuration
-    from topology.loader import load_topology
+    from watershed.spark.session import borrow_spark_session
+    from watershed.spark.transform.topology_expressions import add_expression_problems, hash_spark_plans
+    from watershed.topology.lint import lint_topology
+    from watershed.topology.lint_configuration import read_nearest_configuration
+    from watershed.topology.loader import load_topology
 
     if not any(flow.transform is not None for flow in review.plan.flows):
         return review

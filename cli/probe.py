@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.output_files import require_writable, write_output_files
+from watershed.cli.output_files import require_writable, write_output_files
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from topology.cluster_capabilities import TriedCapability
+    from watershed.topology.cluster_capabilities import TriedCapability
 
 
 @click.command(epilog="Example: topology probe orders.yaml --cluster cloud -o cloud.json")
@@ -37,11 +37,11 @@ def probe(path: Path, alias: str, form: str, output: Path | None) -> int:
     the cluster it sees beforehand whether brokers delete topics at all. What a missing right keeps from being tried
     is `null` in the record. Exits 1 when something does not work.
     """
-    from cli.report import read_scannable_topology
-    from clusters.settings import resolve_connection_settings
-    from replicator.capability_probe import probe_cluster
-    from replicator.probe_topic import find_left_topics
-    from topology.inventory_json import encode_capability_record
+    from watershed.cli.report import read_scannable_topology
+    from watershed.clusters.settings import resolve_connection_settings
+    from watershed.replicator.capability_probe import probe_cluster
+    from watershed.replicator.probe_topic import find_left_topics
+    from watershed.topology.inventory_json import encode_capability_record
 
     require_writable(output)
     topology = read_scannable_topology(path)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from replicator.worker.worker_processes import describe_exit
+from watershed.replicator.worker.worker_processes import describe_exit
 
 _QUICK_DEATH_S = 30.0  # one that lived shorter has not worked
 MAX_QUICK_DEATHS = 5  # of one process in a row; then it is something that starting again does not mend

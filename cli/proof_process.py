@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from cli.spark_waits import SparkWaitReader
+from watershed.cli.spark_waits import SparkWaitReader
 
 if TYPE_CHECKING:
-    from cutover.actions import RequestProof
-    from cutover.driver import RunEvent
-    from cutover.observations import ProofOutcome
-    from cutover.run_plan import RunPlan
+    from watershed.cutover.actions import RequestProof
+    from watershed.cutover.driver import RunEvent
+    from watershed.cutover.observations import ProofOutcome
+    from watershed.cutover.run_plan import RunPlan
 
 _LIMIT = 3 * 3600.0  # seconds; a proof that takes longer has failed
 _STAY = 12 * 3600.0  # seconds that an application waits for the proof of the tail: the soak may take a working day
@@ -67,9 +67,9 @@ class ProofProcess:
         """`say` for a resumed run. It also starts an application at the first step after the proof of the history. The
         application proves what came since then: that warms it up. Then it waits for the proof of the tail. The fence
         waits until the application is ready."""
-        from cutover.actions import RequestProof
-        from cutover.gates import list_history_topics
-        from cutover.step_outcomes import StepOutcomes
+        from watershed.cutover.actions import RequestProof
+        from watershed.cutover.gates import list_history_topics
+        from watershed.cutover.step_outcomes import StepOutcomes
 
         names = [step.name for step in run_plan.steps]
         before = names[: names.index("tail_proof")] if "tail_proof" in names else []
@@ -125,7 +125,7 @@ class ProofProcess:
         return seen
 
     def _by_new(self, folder: Path, arguments: list[str], *, stays: bool) -> ProofOutcome:
-        from cutover.evidence.proof_summary import build_failed_proof
+        from watershed.cutover.evidence.proof_summary import build_failed_proof
 
         process = self._begin(folder, arguments, stays=stays)
         ended = _wait(process, folder / _SUMMARY)
@@ -137,7 +137,7 @@ class ProofProcess:
         self._dismiss()
         _made_room(folder)
         self._stays = stays
-        command = [sys.executable, "-m", "spark.verify", *arguments]
+        command = [sys.executable, "-m", "watershed.spark.verify", *arguments]
         command += ["--stay", str(_STAY)] if self._stays else []
         with (folder / _LOG).open("wb") as out:
             # It has its own process group, because Spark also starts a Java process: `_dismiss` ends the whole group.
@@ -147,7 +147,7 @@ class ProofProcess:
         return self._process
 
     def _read(self, summary: Path) -> ProofOutcome | None:
-        from cutover.evidence.proof_summary import read_proof_summary
+        from watershed.cutover.evidence.proof_summary import read_proof_summary
 
         return read_proof_summary(summary, self.plan_hash) if summary.exists() else None
 

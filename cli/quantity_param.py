@@ -17,7 +17,7 @@ class _Quantity(click.ParamType[int]):
         self.least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from topology import quantities
+        from watershed.topology import quantities
 
         parse: Callable[[str], int] = getattr(quantities, self.parse)
         try:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.output_files import require_writable, write_output_files
-from cli.quantity_param import RATE_PARAM
+from watershed.cli.output_files import require_writable, write_output_files
+from watershed.cli.quantity_param import RATE_PARAM
 
 if TYPE_CHECKING:
-    from topology.client_inventory import ClientInventory
-    from topology.inventory import Inventory
-    from topology.model import Topology
+    from watershed.topology.client_inventory import ClientInventory
+    from watershed.topology.inventory import Inventory
+    from watershed.topology.model import Topology
 
 # what a connection is made from: with a mistake in it, nobody knows where it would go
 _CONNECTION = re.compile(r"clusters(\.[^.]+(\.(bootstrap|cluster_id|security)\b.*)?)?")
@@ -56,9 +56,9 @@ def report(
 ) -> None:
     """Sizes, compatibility, copy times and costs of a topology's flows and waves, from `topology scan`'s inventory; and
     which clients move with which wave, from the list of `topology clients`."""
-    from topology.client_inventory_json import decode_client_inventory
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.client_inventory_json import decode_client_inventory
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
 
     find_report_format(output)
     require_writable(output)
@@ -82,10 +82,10 @@ def find_report_format(output: Path | None) -> str:
 def read_scannable_topology(path: Path) -> Topology:
     """The topology at the path, whatever findings it has, as long as it parses and its clusters can be read. Raises
     InvalidTopology otherwise."""
-    from topology.errors import InvalidTopology
-    from topology.lint import lint_topology
-    from topology.loader import load_topology
-    from topology.reports.concise import render_concise
+    from watershed.topology.errors import InvalidTopology
+    from watershed.topology.lint import lint_topology
+    from watershed.topology.loader import load_topology
+    from watershed.topology.reports.concise import render_concise
 
     loaded = load_topology(path)
     broken = any(_CONNECTION.fullmatch(problem.path) for problem in loaded.problems)
@@ -105,11 +105,11 @@ def render_planning_report(
     clients: ClientInventory | None = None,
 ) -> str:
     """The report in the format that the name of `output` asks for; Markdown without one."""
-    from topology.planning import Assumptions, estimate_migration
-    from topology.planning.html import render_html_page
-    from topology.planning.markdown import render_markdown_page
-    from topology.planning.report_document import encode_report
-    from topology.planning.report_page import build_report_page
+    from watershed.topology.planning import Assumptions, estimate_migration
+    from watershed.topology.planning.html import render_html_page
+    from watershed.topology.planning.markdown import render_markdown_page
+    from watershed.topology.planning.report_document import encode_report
+    from watershed.topology.planning.report_page import build_report_page
 
     assumptions = Assumptions(rate=rate, price_per_gib=price_per_gib, idle_days=idle_days)
     found = estimate_migration(topology, inventory, assumptions, clients)

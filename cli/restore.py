@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.archive_text import render_restore_outcome, render_restore_plan
-from cli.archive_topics import choose_map_file, find_cluster_settings, parse_topic_globs
+from watershed.cli.archive_text import render_restore_outcome, render_restore_plan
+from watershed.cli.archive_topics import choose_map_file, find_cluster_settings, parse_topic_globs
 
 if TYPE_CHECKING:
-    from spark.archive.restore_run import OffsetsChoice
-    from spark.archive.schema_restore import SchemaOutcome
+    from watershed.spark.archive.restore_run import OffsetsChoice
+    from watershed.spark.archive.schema_restore import SchemaOutcome
 
 
 @click.command(epilog="Example: topology restore orders.yaml --cluster cloud --from /mnt/disk/orders")
@@ -55,9 +55,9 @@ def restore(
     on transactional ids that begin with `watershed-restore|` and `watershed-fill|`, READ on the groups; equal offsets
     need DELETE on the topics (DeleteRecords), and ALTER on the cluster makes gaps cheap. docs/archive.md explains it.
     """
-    from clusters.admin import Admin
-    from spark.archive.restore_run import RestoreRequest, plan_restore, restore_topics
-    from spark.archive.s3_storage import open_archive_storage
+    from watershed.clusters.admin import Admin
+    from watershed.spark.archive.restore_run import RestoreRequest, plan_restore, restore_topics
+    from watershed.spark.archive.s3_storage import open_archive_storage
 
     settings, registry = find_cluster_settings(path, alias)
     selection = parse_topic_globs(topics) if topics else None

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from cli.run_command import (
+from watershed.cli.run_command import (
     RunOptions,
     add_run_options,
     compile_for_run,
@@ -32,7 +32,7 @@ def rollback(wanted: RunOptions, stranded: Literal["skip", "reread"] | None) -> 
     What is refused before this rollback's own point of no return is taken back: applications stay at the target (exit
     1), and a migration that was not finished can be continued.
     """
-    from cutover.run_choice import RunChoice, plan_run, preview_run
+    from watershed.cutover.run_choice import RunChoice, plan_run, preview_run
 
     plan, choice = compile_for_run(wanted), RunChoice("rollback", wanted.wave, stranded=stranded)
     if wanted.dry_run:

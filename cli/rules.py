@@ -9,8 +9,8 @@ import click
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def rules(form: str) -> None:
     """List the lint rules; `topology explain CODE` prints a rule's manual."""
-    from topology.rule_manual import parse_rule_manual
-    from topology.rules import RULES
+    from watershed.topology.rule_manual import parse_rule_manual
+    from watershed.topology.rules import RULES
 
     if form == "json":
         import json

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cli.proof_process import ProofProcess
-from cli.run_dialogue import ask_approval, choose_person_prompt, show_run_event
-from cli.wave_status import read_migration_journal
-from topology.shell_command import render_shell_command
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.proof_process import ProofProcess
+from watershed.cli.run_dialogue import ask_approval, choose_person_prompt, show_run_event
+from watershed.cli.wave_status import read_migration_journal
+from watershed.topology.shell_command import render_shell_command
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from cutover.driver import RunDriver
-    from cutover.journal.hash_chain import JournalChain
-    from cutover.run_plan import RunPlan
-    from cutover.step_runner import RunResult
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.driver import RunDriver
+    from watershed.cutover.journal.hash_chain import JournalChain
+    from watershed.cutover.run_plan import RunPlan
+    from watershed.cutover.step_runner import RunResult
+    from watershed.topology.plan import Plan
 
 _F = Callable[..., Any]
 
@@ -94,7 +94,7 @@ def compile_for_run(wanted: RunOptions) -> Plan:
 
 def resolve_migration_settings(plan: Plan) -> dict[str, ConnectionSettings]:
     """The connection settings of both clusters of the migration's flow. Raises NotSupported without a migration."""
-    from cutover.run_plan import find_wave
+    from watershed.cutover.run_plan import find_wave
 
     if plan.migration is None:
         find_wave(plan, None)
@@ -111,8 +111,8 @@ def read_target_journal(plan: Plan, settings: dict[str, ConnectionSettings]) -> 
 
 def show_run_plan(plan: Plan, run_plan: RunPlan, form: str) -> int:
     """Prints the steps of a run plan. Connects to nothing."""
-    from cli.migrate_dry_run import show_preview_lines
-    from cutover.run_preview import describe_run
+    from watershed.cli.migrate_dry_run import show_preview_lines
+    from watershed.cutover.run_preview import describe_run
 
     if form == "json":
         steps = [asdict(step) for step in run_plan.steps]
@@ -140,8 +140,8 @@ def abandon_and_report(
     plan: Plan, run_plan: RunPlan, settings: Mapping[str, ConnectionSettings], wanted: RunOptions
 ) -> int:
     """Give up the named run, or the unfinished one. Returns 0 if everything is taken back, or nothing had begun."""
-    from cutover.run_abandonment import abandon_run
-    from cutover.run_opening import open_run
+    from watershed.cutover.run_abandonment import abandon_run
+    from watershed.cutover.run_opening import open_run
 
     opened = partial(
         open_run, plan, run_plan, settings, run_id=wanted.run_id, resume=True, abandon=True,
@@ -166,8 +166,8 @@ def perform_run(
 
     Raises CutoverError and ClusterError.
     """
-    from cutover.driver import approve_all
-    from cutover.run_opening import open_run
+    from watershed.cutover.driver import approve_all
+    from watershed.cutover.run_opening import open_run
 
     say = partial(show_run_event, to_stderr=wanted.form == "json")
     run: RunDriver

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topology.text_escaping import escape_controls
+from watershed.topology.text_escaping import escape_controls
 
 if TYPE_CHECKING:
-    from cutover.actions import AskApproval
-    from cutover.driver import RunEvent
-    from cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
-    from cutover.observations import ApprovalAnswer
+    from watershed.cutover.actions import AskApproval
+    from watershed.cutover.driver import RunEvent
+    from watershed.cutover.live.applications.person_application import AskPerson, PersonAnswer, PersonRequest
+    from watershed.cutover.observations import ApprovalAnswer
 
 _MARKS = {"begin": "▸", "seen": " ", "deed": "→", "done": "✓", "skipped": "✓", "refused": "✗", "ended": "■"}
 _COLOURS = {"done": "green", "skipped": "green", "refused": "red", "begin": "cyan"}
@@ -32,7 +32,7 @@ def choose_person_prompt(approve: str) -> AskPerson | None:
 
 def ask_approval(wanted: AskApproval) -> ApprovalAnswer:
     """Shows the evidence on standard error and asks in the terminal. Aborts the command when nobody can answer."""
-    from cutover.observations import ApprovalAnswer
+    from watershed.cutover.observations import ApprovalAnswer
 
     click.echo(json.dumps(wanted.evidence, indent=2, sort_keys=True), err=True)
     granted = click.confirm(f"{wanted.by}: {wanted.question}", default=False, err=True)
@@ -42,7 +42,7 @@ def ask_approval(wanted: AskApproval) -> ApprovalAnswer:
 def ask_person(request: PersonRequest) -> PersonAnswer:
     """Says what to do and waits for `y` or `n`, for as long as the file gives the person. What was typed before the
     question came is not an answer to it."""
-    from cutover.live.applications.person_application import PersonAnswer
+    from watershed.cutover.live.applications.person_application import PersonAnswer
 
     who = f"{os.environ.get('USER', 'somebody')}, in a terminal"
     minutes = request.timeout_ms / 60_000

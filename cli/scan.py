@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.cluster_batches import add_cluster_options, ask_clusters, choose_clusters, report_missing_clusters
-from cli.output_files import require_writable, write_output_files
-from cli.quantity_param import DURATION_PARAM
-from cli.report import add_estimate_options, find_report_format, read_scannable_topology, render_planning_report
+from watershed.cli.cluster_batches import add_cluster_options, ask_clusters, choose_clusters, report_missing_clusters
+from watershed.cli.output_files import require_writable, write_output_files
+from watershed.cli.quantity_param import DURATION_PARAM
+from watershed.cli.report import (
+    add_estimate_options,
+    find_report_format,
+    read_scannable_topology,
+    render_planning_report,
+)
 
 if TYPE_CHECKING:
-    from topology.inventory import Inventory, InventoryCluster
+    from watershed.topology.inventory import Inventory, InventoryCluster
 
 
 @click.command(epilog="Example: topology scan orders.yaml -o inventory.json --report report.html")
@@ -54,9 +59,9 @@ def scan(
     can be read; flows are not needed. A cluster that does not answer, refuses, or lacks its secret is named, also in
     the inventory; the others are written, and the exit code is 3. It is 2, and nothing is written, when none answers.
     """
-    from clusters.inventory_scan import scan_cluster
-    from topology.inventory import Inventory
-    from topology.inventory_json import encode_inventory
+    from watershed.clusters.inventory_scan import scan_cluster
+    from watershed.topology.inventory import Inventory
+    from watershed.topology.inventory_json import encode_inventory
 
     if update and output is None:
         raise click.UsageError("--update needs -o: the inventory that is brought up to date")
@@ -89,16 +94,16 @@ def scan(
 
 def _read_before(output: Path) -> Inventory:
     """What the file holds before the scan; nothing where there is none yet. Raises UnreadableInventory."""
-    from topology.inventory import Inventory
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
+    from watershed.topology.inventory import Inventory
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
 
     return decode_inventory(read_text_file(output)) if output.exists() else Inventory({})
 
 
 def _line(alias: str, cluster: InventoryCluster) -> str:
-    from topology.planning.cluster_overview import summarise_cluster
-    from topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
+    from watershed.topology.planning.cluster_overview import summarise_cluster
+    from watershed.topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
 
     seen = summarise_cluster(cluster, top=0, idle_days=0)
     words = (
@@ -115,8 +120,8 @@ def _line(alias: str, cluster: InventoryCluster) -> str:
 
 def _summary(found: Mapping[str, InventoryCluster], missing: tuple[str, ...]) -> str:
     """All clusters in one line. What is not known is said beside the sum, and is not counted as nothing."""
-    from topology.planning.cluster_overview import summarise_cluster
-    from topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
+    from watershed.topology.planning.cluster_overview import summarise_cluster
+    from watershed.topology.rounded_amounts import render_counted_noun, render_first_names, render_rounded_size
 
     seen = [summarise_cluster(cluster, top=0, idle_days=0) for cluster in found.values()]
     unsized = sum(topic.size_bytes is None for cluster in found.values() for topic in cluster.topics.values())

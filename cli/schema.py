@@ -8,11 +8,11 @@ import click
 
 # option -> module and function of the schema; lazily, because `topology schema` itself is for editors
 _SCHEMAS = {
-    "inventory": ("topology.inventory_schema", "build_inventory_schema"),
-    "clients": ("topology.client_inventory_json", "build_client_schema"),
-    "usage": ("topology.usage.sources_file", "build_usage_sources_schema"),
+    "inventory": ("watershed.topology.inventory_schema", "build_inventory_schema"),
+    "clients": ("watershed.topology.client_inventory_json", "build_client_schema"),
+    "usage": ("watershed.topology.usage.sources_file", "build_usage_sources_schema"),
 }
-_LANGUAGE = ("topology.language", "build_language_schema")
+_LANGUAGE = ("watershed.topology.language", "build_language_schema")
 
 
 @click.command(epilog="Example: topology schema > topology.schema.json")

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
-from cutover.operations.moved_applications import describe_moved_applications
-from topology.external_flows import render_external_flows
-from topology.shell_command import quote_shell_argument
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cutover.operations.moved_applications import describe_moved_applications
+from watershed.topology.external_flows import render_external_flows
+from watershed.topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:
-    from clusters.partition_status_records import PartitionStatus
-    from clusters.settings import ConnectionSettings
-    from topology.plan import Plan
+    from watershed.clusters.partition_status_records import PartitionStatus
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.topology.plan import Plan
 
 _ALIKE = 3  # partitions of which the same is told are told one by one up to so many
 
@@ -41,10 +41,10 @@ def status(path: Path, watch: bool, form: str) -> int:
     targets = {flow.target: connect(flow.target) for flow in plan.flows}
     others = render_external_flows(plan.external_flows)
     if watch and form == "text" and sys.stdout.isatty():
-        from cli.status_table import watch_flows
+        from watershed.cli.status_table import watch_flows
 
         return watch_flows(plan.topology, lambda: _flows(plan, targets, path), others=others)
-    from clusters.errors import ClusterError
+    from watershed.clusters.errors import ClusterError
 
     while True:
         try:
@@ -74,11 +74,11 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
-    from clusters.flow_records import read_flows
-    from clusters.latency_buckets import describe_latency
-    from clusters.partition_status_records import read_status_reports
-    from clusters.worker_heartbeats import add_worker_latencies
-    from replicator.worker.flow_state import pick_worst_state
+    from watershed.clusters.flow_records import read_flows
+    from watershed.clusters.latency_buckets import describe_latency
+    from watershed.clusters.partition_status_records import read_status_reports
+    from watershed.clusters.worker_heartbeats import add_worker_latencies
+    from watershed.replicator.worker.flow_state import pick_worst_state
 
     now = int(time.time() * 1000)  # before the reading: what is older than it by that time is not silent
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
@@ -123,7 +123,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
 
 
 def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
-    from replicator.worker.flow_state import mark_if_silent
+    from watershed.replicator.worker.flow_state import mark_if_silent
 
     row = mark_if_silent(report, now).to_json()
     if report.remedy is not None:
@@ -137,9 +137,9 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 
 def _table(flows: list[dict[str, Any]]) -> str:
-    from cli.copy_mode_text import describe_single_batch_mode
-    from cli.flow_record_text import describe_flow_record
-    from cli.sync_text import describe_flow_sync
+    from watershed.cli.copy_mode_text import describe_single_batch_mode
+    from watershed.cli.flow_record_text import describe_flow_record
+    from watershed.cli.sync_text import describe_flow_sync
 
     width = max([32, *(len(flow["id"]) for flow in flows)])
     lines = [f"{'flow':<{width}} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
@@ -159,8 +159,8 @@ def _table(flows: list[dict[str, Any]]) -> str:
 
 def _render_partitions(rows: list[dict[str, Any]]) -> Iterator[str]:
     """What there is to tell of single partitions. More than _ALIKE of which the same is told are one entry."""
-    from cli.alignment_progress import render_alignment_progress
-    from replicator.worker.flow_state import describe_likeness
+    from watershed.cli.alignment_progress import render_alignment_progress
+    from watershed.replicator.worker.flow_state import describe_likeness
 
     for row in rows:
         if row.get("aligning"):

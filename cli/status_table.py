@@ -11,12 +11,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text as RichText
 
-from cli.alignment_progress import render_alignment_progress
-from cli.copy_mode_text import describe_single_batch_mode
-from cli.flow_record_text import describe_flow_record
-from cli.sync_text import describe_flow_sync
-from cli.terminal import get_unfiltered_output, make_visible
-from topology.rounded_amounts import render_decimal_size
+from watershed.cli.alignment_progress import render_alignment_progress
+from watershed.cli.copy_mode_text import describe_single_batch_mode
+from watershed.cli.flow_record_text import describe_flow_record
+from watershed.cli.sync_text import describe_flow_sync
+from watershed.cli.terminal import get_unfiltered_output, make_visible
+from watershed.topology.rounded_amounts import render_decimal_size
 
 _EVERY_S = 1.0
 _MOST_PARTITIONS = 12  # told one by one below a flow; those that need a person come first
@@ -44,7 +44,7 @@ def watch_flows(
 ) -> int:
     """Draw what `flows` gives (rows of `topology status --format json`), again and again, until Ctrl-C; 0. others:
     lines about copies that are not ours."""
-    from clusters.errors import ClusterError
+    from watershed.clusters.errors import ClusterError
 
     history: dict[str, list[float]] = {}
     console = console or Console(file=get_unfiltered_output())  # it moves the cursor; what it shows is `Text`

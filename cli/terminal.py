@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from topology.text_escaping import escape_json_controls
+from watershed.topology.text_escaping import escape_json_controls
 
 _KEPT = re.compile(
     r"(\x1b\[(?:0|[12]|(?:1;)?[39][0-7])m|[\t\r\n]+)"

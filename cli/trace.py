@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from replicator.trace import RecordTrace, TraceHop
+    from watershed.replicator.trace import RecordTrace, TraceHop
 
 
 class _RecordPlaceParam(click.ParamType[tuple[str, int, int]]):
@@ -38,8 +38,8 @@ def trace(path: Path, place: tuple[str, int, int], alias: str, form: str) -> int
     """
     import json
 
-    from cli.plan_settings import build_settings_lookup, compile_plan_at
-    from replicator.trace import trace_record as traced
+    from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
+    from watershed.replicator.trace import trace_record as traced
 
     plan = compile_plan_at(path)
     plan.cluster(alias)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.output_files import require_writable, write_output_files
-from cli.quantity_param import DURATION_PARAM
-from cli.report import find_report_format, read_scannable_topology
+from watershed.cli.output_files import require_writable, write_output_files
+from watershed.cli.quantity_param import DURATION_PARAM
+from watershed.cli.report import find_report_format, read_scannable_topology
 
 if TYPE_CHECKING:
-    from topology.model import Topology
-    from topology.usage.estimate import UsageEstimate
-    from topology.usage.history import ClusterHistory
-    from topology.usage.sources_file import UsageSources
+    from watershed.topology.model import Topology
+    from watershed.topology.usage.estimate import UsageEstimate
+    from watershed.topology.usage.history import ClusterHistory
+    from watershed.topology.usage.sources_file import UsageSources
 
 _SHORTEST_INTERVAL_MS = 60_000
 
@@ -59,10 +59,10 @@ def usage(
     anywhere. What is missing is said with the period, and never taken for zero. Without -o and --report: Markdown on
     stdout. Exits 3 when a source gave no history.
     """
-    from topology.inventory_json import decode_inventory
-    from topology.loader import read_text_file
-    from topology.usage.estimate import estimate_usage
-    from topology.usage.sources_file import parse_usage_sources
+    from watershed.topology.inventory_json import decode_inventory
+    from watershed.topology.loader import read_text_file
+    from watershed.topology.usage.estimate import estimate_usage
+    from watershed.topology.usage.sources_file import parse_usage_sources
 
     for file in (output, page):
         require_writable(file)
@@ -95,16 +95,16 @@ def _require_known(topology: Topology, sources: UsageSources, path: Path) -> Non
 
 
 def _read(sources: UsageSources, since_s: int, interval_s: int, sample_s: int) -> dict[str, ClusterHistory]:
-    from clusters.usage.history_reading import HistoryRequest, read_histories
+    from watershed.clusters.usage.history_reading import HistoryRequest, read_histories
 
     return read_histories(sources.clusters, HistoryRequest(since_s, interval_s, sample_s))
 
 
 def _write(estimate: UsageEstimate, output: Path | None, page: Path | None) -> None:
-    from topology.planning.html import render_html_page
-    from topology.planning.markdown import render_markdown_page
-    from topology.usage.usage_json import encode_usage
-    from topology.usage.usage_page import build_usage_page
+    from watershed.topology.planning.html import render_html_page
+    from watershed.topology.planning.markdown import render_markdown_page
+    from watershed.topology.usage.usage_json import encode_usage
+    from watershed.topology.usage.usage_page import build_usage_page
 
     blocks = build_usage_page(estimate)
     files = {} if output is None else {output: encode_usage(estimate)}
@@ -117,7 +117,7 @@ def _write(estimate: UsageEstimate, output: Path | None, page: Path | None) -> N
 
 
 def _tell_failures(context: click.Context, histories: dict[str, ClusterHistory]) -> int:
-    from topology.rounded_amounts import render_counted_noun
+    from watershed.topology.rounded_amounts import render_counted_noun
 
     failed = [each for each in histories.values() if each.failure]
     for each in failed:

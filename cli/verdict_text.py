@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from topology.shell_command import render_shell_command
+from watershed.topology.shell_command import render_shell_command
 
 _CLASSES = ("missing", "altered", "reordered", "duplicates", "foreign", "unverifiable", "quarantined", "repeated",
            "pending", "proven_earlier")  # fmt: skip

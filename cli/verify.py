@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from cli.spark_waits import SparkWaitReader
-from cli.verdict_text import render_verdict
+from watershed.cli.spark_waits import SparkWaitReader
+from watershed.cli.verdict_text import render_verdict
 
 _PROOFS = Path(".watershed") / "proofs"
 _LOOK_S = 0.5  # between two looks at the application's log
@@ -76,19 +76,19 @@ def verify(
     whether evidence is untouched (0 yes, 1 no, 2 there is none).
     """
     if check is not None:
-        from cli.evidence_check import show_evidence_check
+        from watershed.cli.evidence_check import show_evidence_check
 
         return show_evidence_check(check, root, chunk, form)
     _only_with("--check", root=root, chunk=chunk)
     if path is None:
         raise click.UsageError("name the topology file: topology verify FILE")
     if explain is not None:
-        from cli.explain_chunk import explain_chunk
+        from watershed.cli.explain_chunk import explain_chunk
 
         return explain_chunk(path, explain, out, form, reveal=reveal)
     _only_with("--explain", reveal=reveal)
     out = out or _PROOFS / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    command = [sys.executable, "-m", "spark.verify", "--topology", str(path), "--out", str(out)]
+    command = [sys.executable, "-m", "watershed.spark.verify", "--topology", str(path), "--out", str(out)]
     command += ["--level", level] if level else []
     command += [part for flow in flows for part in ("--flow", flow)]
     command += [part for names in topics for part in ("--topics", names)]
@@ -113,7 +113,7 @@ def verify(
 
 
 def _rate(text: str | None) -> str | None:
-    from topology.quantities import parse_nonzero_rate
+    from watershed.topology.quantities import parse_nonzero_rate
 
     try:
         if text is not None:

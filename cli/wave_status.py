@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from cutover.journal.hash_chain import JournalChain
-    from cutover.wave_states import WaveState
-    from topology.plan import Plan
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.cutover.journal.hash_chain import JournalChain
+    from watershed.cutover.wave_states import WaveState
+    from watershed.topology.plan import Plan
 
 _COLOURS = {"done": "green", "unfinished": "yellow", "next": "cyan"}
 
 
 def read_migration_journal(plan: Plan, target: ConnectionSettings) -> JournalChain:
     """The topology's journal as it is now. Raises CutoverError, and ClusterError (also without its key)."""
-    from cutover.journal.topology_journal import read_journal_chain
+    from watershed.cutover.journal.topology_journal import read_journal_chain
 
     return read_journal_chain(plan, target)
 
 
 def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
     """Prints every wave with its state, and where its topics are written to. Returns the exit code 0."""
-    from cutover.wave_states import describe_late_groups, list_wave_states
+    from watershed.cutover.wave_states import describe_late_groups, list_wave_states
 
     states = list_wave_states(plan, chain)
     if form == "json":

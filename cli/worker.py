@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.plan_settings import build_settings_lookup, compile_plan_at
+from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 _STOPPED_S = 3.0  # how often a worker of a stopped fleet asks whether it is started
 
 if TYPE_CHECKING:
-    from clusters.settings import SettingsLookup
-    from replicator.transport.transform_thread import TransformEngine
-    from topology.plan import Plan
+    from watershed.clusters.settings import SettingsLookup
+    from watershed.replicator.transport.transform_thread import TransformEngine
+    from watershed.topology.plan import Plan
 
 
 @click.command(epilog="Example: topology worker orders.yaml --target cloud --processes 2")
@@ -66,11 +66,11 @@ def worker(
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
-    from replicator.worker.settled_heap import share_one_heap
+    from watershed.replicator.worker.settled_heap import share_one_heap
 
     share_one_heap()  # what is imported below starts threads
-    from replicator.worker.log_format import configure_logging
-    from replicator.worker.worker import run_worker
+    from watershed.replicator.worker.log_format import configure_logging
+    from watershed.replicator.worker.worker import run_worker
 
     configure_logging(form=form)
     connect = build_settings_lookup(plan)
@@ -108,7 +108,7 @@ def _tell_transformed_flows(plan: Plan, target: str) -> None:
 
 
 def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextManager[TransformEngine]:
-    from spark.transform.transform_session import open_transform_engine
+    from watershed.spark.transform.transform_session import open_transform_engine
 
     return open_transform_engine(plan, target, supervised=epoch is not None)
 
@@ -116,8 +116,8 @@ def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextM
 def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:
     """Wait while the fleet is stopped and its workers are not ours to start again (`placement: external`). False where
     this worker is not to begin. A target that does not answer is the worker's own trouble."""
-    from clusters.errors import ClusterError
-    from clusters.fleet import read_fleet
+    from watershed.clusters.errors import ClusterError
+    from watershed.clusters.fleet import read_fleet
 
     log, told = logging.getLogger("watershed.worker"), False
     while not stop.is_set():
@@ -141,7 +141,7 @@ def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:
 
 
 def _is_external(plan: Plan, target: str) -> bool:
-    from clusters.fleet import read_fleet
+    from watershed.clusters.fleet import read_fleet
 
     fleet = read_fleet(build_settings_lookup(plan)(target), plan.topology, target)
     return fleet is not None and fleet.placement == "external"
@@ -149,8 +149,8 @@ def _is_external(plan: Plan, target: str) -> bool:
 
 def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> None:
     """What the worker may not do, told before it starts; it starts all the same, since rights may come later."""
-    from clusters.errors import ClusterError
-    from clusters.missing_rights import find_missing_role_rights
+    from watershed.clusters.errors import ClusterError
+    from watershed.clusters.missing_rights import find_missing_role_rights
 
     log = logging.getLogger("watershed.worker")
     served = replace(plan, flows=tuple(flow for flow in plan.flows if flow.target == target))
@@ -174,8 +174,8 @@ def parse_metrics_address(metrics: str) -> tuple[str, int]:
 
 def _parent(path: Path, target: str, processes: int, metrics: tuple[str, int] | None, form: str) -> int:
     """Keep the others alive as children of ours; end with the worst of their exit codes."""
-    from cli.process_supervisor import keep_processes_alive
+    from watershed.cli.process_supervisor import keep_processes_alive
 
-    command = [sys.executable, "-m", "cli.main", "worker", str(path), "--target", target, "--log", form]
+    command = [sys.executable, "-m", "watershed.cli.main", "worker", str(path), "--target", target, "--log", form]
     own = [[] if metrics is None else ["--metrics", f"{metrics[0]}:{metrics[1] + n}"] for n in range(processes)]
     return keep_processes_alive([[*command, *each] for each in own], lambda told: click.echo(told, err=True))

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from clusters import librdkafka
-from clusters.admin_requests import AdminRequests
-from clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
-from clusters.errors import RequestRefused, TopicExists, TopicMissing
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.topic_partition import TopicPartition
+from watershed.clusters import librdkafka
+from watershed.clusters.admin_requests import AdminRequests
+from watershed.clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
+from watershed.clusters.errors import RequestRefused, TopicExists, TopicMissing
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.topic_partition import TopicPartition
 
 # librdkafka names states as Python enums do; Watershed uses Kafka's own spelling.
 _STATES = {

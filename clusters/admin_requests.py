@@ -22,13 +22,13 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from clusters import librdkafka
-from clusters.cluster_protocol import ReadIsolation, TopicDescription, TopicShape
-from clusters.librdkafka import UNKNOWN_TOPIC_CODES, LibrdkafkaErrors
-from clusters.secret_rotation import SecretRotation
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.topic_names import build_stand_in_id
+from watershed.clusters import librdkafka
+from watershed.clusters.cluster_protocol import ReadIsolation, TopicDescription, TopicShape
+from watershed.clusters.librdkafka import UNKNOWN_TOPIC_CODES, LibrdkafkaErrors
+from watershed.clusters.secret_rotation import SecretRotation
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.topic_names import build_stand_in_id
 
 _T = TypeVar("_T")
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import ControlRecord, read_control_log
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.control_values import log_invalid_record
-from clusters.errors import TopicMissing
-from clusters.flow_records import ALIGNMENT_PREFIX
-from clusters.settings import ConnectionSettings
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import ControlRecord, read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.control_values import log_invalid_record
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.flow_records import ALIGNMENT_PREFIX
+from watershed.clusters.settings import ConnectionSettings
 
 _Mode = Literal["aligned", "mapped", "unreadable"]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from topology.secret_ref import SecretRef
+    from watershed.topology.secret_ref import SecretRef
 
 ALLOW_ENV: Final = "WATERSHED_ALLOW_ENV"
 ALLOW_FILES: Final = "WATERSHED_ALLOW_FILES"

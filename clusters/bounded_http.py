@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from clusters.deadline import run_with_deadline
+from watershed.clusters.deadline import run_with_deadline
 
 MAX_HTTP_ANSWER_BYTES = 64 * 1024  # of an answer, where the caller says nothing else; the rest is not read
 

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import ClusterError, ProtocolError
-from clusters.varints import decode_uvarint
-from clusters.wire.transport import Transport
-from clusters.wire.versioned_fields import skip_tagged_fields
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.errors import ClusterError, ProtocolError
+from watershed.clusters.varints import decode_uvarint
+from watershed.clusters.wire.transport import Transport
+from watershed.clusters.wire.versioned_fields import skip_tagged_fields
 
 _API_VERSIONS, _METADATA = 18, 3
 _HEADER = struct.Struct(">hhih")  # api key, api version, correlation id, length of the client id
@@ -77,7 +77,7 @@ def _ask(settings: ConnectionParameters, place: tuple[str, _Address], answered: 
     address = place[1]
     try:
         if settings.protocol.endswith("SSL"):
-            from clusters.wire.tls import TlsTransport
+            from watershed.clusters.wire.tls import TlsTransport
 
             transport: Transport = TlsTransport(settings, *address, timeout_s=_PATIENCE_S)
         else:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from clusters.errors import RequestRefused
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection
 
 _LEARNED_S = 15.0  # every broker must show a change within this time
 _POLL_S = 0.02

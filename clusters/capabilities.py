@@ -13,14 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import Unreachable
-from clusters.kafka_release import detect_release, parse_release
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.topic_names import is_stand_in_id
-from clusters.wire.versions import Api, ApiVersions
-from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
-from topology.delivery_guarantee import ClusterEnd, Delivery, list_request_needs
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.kafka_release import detect_release, parse_release
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.clusters.wire.versions import Api, ApiVersions
+from watershed.topology.cluster_capabilities import ClusterCapabilities, RequestVersions
+from watershed.topology.delivery_guarantee import ClusterEnd, Delivery, list_request_needs
 
 _AT_ONCE: Final = 8  # brokers that are asked at once
 _ANSWER_S: Final = 10.0  # one that hangs must not hold up what waits for the others

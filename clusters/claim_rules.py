@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from clusters.wire.topic_names import is_stand_in_id
+from watershed.clusters.wire.topic_names import is_stand_in_id
 
 SEQUENCE_MODULUS: Final = 1 << 31  # sequence numbers begin anew behind the last of them
 UNBOUNDED_END_OFFSET: Final = (1 << 63) - 1

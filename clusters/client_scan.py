@@ -14,16 +14,16 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.group_members import GroupDescription, describe_listed_groups
-from clusters.settings import ConnectionSettings
-from clusters.wire import admin_reads, error_codes
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import ClusterMetadata
-from clusters.wire.topic_names import print_topic_id
-from clusters.wire.versions import Api
-from topology.client_collector import ClientCollector, ClientSighting
-from topology.client_inventory import (
+from watershed.clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.group_members import GroupDescription, describe_listed_groups
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import admin_reads, error_codes
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import ClusterMetadata
+from watershed.clusters.wire.topic_names import print_topic_id
+from watershed.clusters.wire.versions import Api
+from watershed.topology.client_collector import ClientCollector, ClientSighting
+from watershed.topology.client_inventory import (
     BROKERS,
     GROUP_MEMBERS,
     ClientObservation,
@@ -32,7 +32,7 @@ from topology.client_inventory import (
     SeenRights,
     SeenSpan,
 )
-from topology.inventory import InventoryAcl
+from watershed.topology.inventory import InventoryAcl
 
 _T = TypeVar("_T")
 _PARTITIONS_A_REQUEST: Final = 1_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clusters.client_scan import ClientScan
-from topology.client_inventory import BROKERS, ClientObservation, ClusterClients, SeenSpan, merge_clients
+from watershed.clusters.client_scan import ClientScan
+from watershed.topology.client_inventory import BROKERS, ClientObservation, ClusterClients, SeenSpan, merge_clients
 
 _MOST_GAPS = 1_000
 

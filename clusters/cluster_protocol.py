@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.topic_partition import TopicPartition
 
 ReadIsolation = Literal["read_committed", "read_uncommitted"]
 

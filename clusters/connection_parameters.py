@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from clusters import allowed_references, key_stores, secrets
-from clusters.errors import SecretMissing, Unreachable
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TokenProvider
+from watershed.clusters import allowed_references, key_stores, secrets
+from watershed.clusters.errors import SecretMissing, Unreachable
+from watershed.topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TokenProvider
 
 if TYPE_CHECKING:
-    from topology.plan import PlanCluster, PlanSecurity
-    from topology.secret_ref import SecretRef
+    from watershed.topology.plan import PlanCluster, PlanSecurity
+    from watershed.topology.secret_ref import SecretRef
 
 _PROVIDERS_WITH_FILE = ("file", "google")  # their credentials are the path of a file, which is read for each token
 

@@ -12,11 +12,11 @@ from typing import NamedTuple, Self
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import librdkafka
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, SLOT_COUNT, STATUS_TOPIC
-from clusters.librdkafka import UNKNOWN_TOPIC_CODES, LibrdkafkaErrors
-from clusters.partition_consumer import build_partition_consumer, is_group_error
-from clusters.settings import ConnectionSettings
+from watershed.clusters import librdkafka
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, SLOT_COUNT, STATUS_TOPIC
+from watershed.clusters.librdkafka import UNKNOWN_TOPIC_CODES, LibrdkafkaErrors
+from watershed.clusters.partition_consumer import build_partition_consumer, is_group_error
+from watershed.clusters.settings import ConnectionSettings
 
 _FOLLOWED = {FLOWS_TOPIC: 1, STATUS_TOPIC: SLOT_COUNT, JOURNAL_TOPIC: 1}  # partitions
 _AT_ONCE = 5_000  # records of one call

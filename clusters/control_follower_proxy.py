@@ -11,12 +11,12 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from clusters.control_follower import ControlFollower, FollowedRecord
-from clusters.crash_isolated_client import ClientProcess, ClientProcessEnded, ClientProcesses
-from clusters.errors import ClusterError
-from clusters.settings import resolve_connection_settings
-from topology.bounded_json import MAX_JSON_BYTES
-from topology.plan import PlanCluster
+from watershed.clusters.control_follower import ControlFollower, FollowedRecord
+from watershed.clusters.crash_isolated_client import ClientProcess, ClientProcessEnded, ClientProcesses
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.topology.bounded_json import MAX_JSON_BYTES
+from watershed.topology.plan import PlanCluster
 
 _PIECE = 1 << 20  # bytes of records in one answer, or one record
 _HERE = f"{__name__}:"

@@ -21,10 +21,10 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
-from clusters.control_values import UNREADABLE_ERRORS, ControlValue
-from clusters.errors import UnreadableControlRecord
-from clusters.field_types import require_types
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.control_values import UNREADABLE_ERRORS, ControlValue
+from watershed.clusters.errors import UnreadableControlRecord
+from watershed.clusters.field_types import require_types
+from watershed.clusters.topic_partition import TopicPartition
 
 VERSION_KEY: Final = "schema"
 _NEWER: Final = "Use the version of Watershed that wrote it, or a newer one"

@@ -10,20 +10,20 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.cluster_protocol import ReadIsolation
-from clusters.control_values import (
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import ReadIsolation
+from watershed.clusters.control_values import (
     ControlValue,
     InvalidControlRecord,
     decode_control_value,
     log_invalid_record,
 )
-from clusters.errors import TopicMissing
-from clusters.librdkafka import LibrdkafkaErrors
-from clusters.partition_consumer import bound_read_ahead, build_partition_consumer, is_group_error
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.librdkafka import LibrdkafkaErrors
+from watershed.clusters.partition_consumer import bound_read_ahead, build_partition_consumer, is_group_error
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 _T = TypeVar("_T")
 

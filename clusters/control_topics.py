@@ -18,15 +18,15 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from clusters import librdkafka
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_values import ControlValue
-from clusters.errors import ClusterError, TopicExists
-from clusters.librdkafka import LibrdkafkaErrors
-from clusters.secret_rotation import SecretRotation
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.versions import Api
+from watershed.clusters import librdkafka
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ClusterError, TopicExists
+from watershed.clusters.librdkafka import LibrdkafkaErrors
+from watershed.clusters.secret_rotation import SecretRotation
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.versions import Api
 
 FLOWS_TOPIC = "watershed.flows"
 LEDGER_TOPIC = "watershed.ledger"

@@ -11,8 +11,8 @@ import logging
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.errors import ClusterError
-from topology.bounded_json import parse_json_object
+from watershed.clusters.errors import ClusterError
+from watershed.topology.bounded_json import parse_json_object
 
 log = logging.getLogger("watershed.control")
 

@@ -26,11 +26,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from clusters.crash_isolated_client_child import MAX_CALL_ANSWER_BYTES
-from clusters.errors import ClusterError
+from watershed import IMPORT_ROOT
+from watershed.clusters.crash_isolated_client_child import MAX_CALL_ANSWER_BYTES
+from watershed.clusters.errors import ClusterError
 
 log = logging.getLogger("watershed.apart")
 
@@ -39,7 +39,6 @@ MAX_CLIENT_PROCESSES = 16  # processes
 _LINGER_S = 60.0  # a process that nobody uses is kept, for who asks again and again
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # before a process that died is started again
 BACKOFF_RESET_S = 120.0  # who lived so long begins with the first wait again
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 class ClientProcessEnded(ClusterError):
@@ -66,7 +65,7 @@ class ClientProcess:
         self._writing = threading.Lock()
         self._why = ""  # we ended it
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "clusters.crash_isolated_client_child", str(os.getpid())],
+            [sys.executable, "-P", "-m", "watershed.clusters.crash_isolated_client_child", str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),
@@ -351,5 +350,5 @@ def _environment() -> dict[str, str]:
     """Ours without Airflow's configuration (it holds signing keys). Connections and secrets stay: the process resolves
     references itself, by the same settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__")}
-    path = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = [str(IMPORT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path)}

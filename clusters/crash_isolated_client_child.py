@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
-from clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError
 
 MAX_CALL_ANSWER_BYTES = 128 << 20  # bytes of an answer: twice what a control record may hold
 _AT_ONCE = 512  # calls; each cluster that is followed has one at a time

@@ -15,17 +15,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from clusters.admin import build_partition_count_error
-from clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
-from clusters.errors import RequestRefused, TopicMissing, Unreachable
-from clusters.fake_groups import FakeGroups
-from clusters.fake_log import PartitionLog
-from clusters.fake_transactions import FakeCoordinator
-from clusters.fake_wire import FakeWire
-from clusters.record_batch import ABORT, COMMIT, BatchBuffer, BatchRecord, build_marker_batch, build_simple_batch
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.topic_partition import TopicPartition
-from clusters.wire.versions import ANY_VERSION
+from watershed.clusters.admin import build_partition_count_error
+from watershed.clusters.cluster_protocol import GroupState, LogRange, ReadIsolation, TopicDescription, TopicShape
+from watershed.clusters.errors import RequestRefused, TopicMissing, Unreachable
+from watershed.clusters.fake_groups import FakeGroups
+from watershed.clusters.fake_log import PartitionLog
+from watershed.clusters.fake_transactions import FakeCoordinator
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.record_batch import (
+    ABORT,
+    COMMIT,
+    BatchBuffer,
+    BatchRecord,
+    build_marker_batch,
+    build_simple_batch,
+)
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.versions import ANY_VERSION
 
 _BROKER_CONFIGS = {
     "auto.create.topics.enable": "false",

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from clusters.fake_producers import FakeProducerStates
-from clusters.record_batch import (
+from watershed.clusters.fake_producers import FakeProducerStates
+from watershed.clusters.record_batch import (
     CODEC_IDS,
     DELETE_HORIZON,
     BatchHeader,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clusters.cluster_protocol import GroupState
-from clusters.librdkafka import build_group_not_empty_error
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.cluster_protocol import GroupState
+from watershed.clusters.librdkafka import build_group_not_empty_error
+from watershed.clusters.topic_partition import TopicPartition
 
 
 class FakeGroups:

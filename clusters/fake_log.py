@@ -14,10 +14,10 @@ from functools import lru_cache
 
 import cramjam
 
-from clusters.errors import ProtocolError
-from clusters.fake_compaction import StoredBatch, compact_log
-from clusters.fake_producers import FakeProducerStates
-from clusters.record_batch import (
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.fake_compaction import StoredBatch, compact_log
+from watershed.clusters.fake_producers import FakeProducerStates
+from watershed.clusters.record_batch import (
     ABORT,
     BATCH_CRC_START,
     CODEC_IDS,
@@ -31,7 +31,7 @@ from clusters.record_batch import (
     decode_batch_records,
     split_batches,
 )
-from clusters.wire.error_codes import (
+from watershed.clusters.wire.error_codes import (
     CORRUPT_MESSAGE,
     INVALID_RECORD,
     INVALID_TIMESTAMP,

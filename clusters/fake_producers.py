@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from clusters.record_batch import MAX_SEQUENCE, BatchHeader
-from clusters.wire.error_codes import (
+from watershed.clusters.record_batch import MAX_SEQUENCE, BatchHeader
+from watershed.clusters.wire.error_codes import (
     INVALID_PRODUCER_EPOCH,
     NONE,
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     UNKNOWN_PRODUCER_ID,
 )
-from clusters.wire.messages import ProducerState
+from watershed.clusters.wire.messages import ProducerState
 
 _RETAINED_BATCHES = 5
 

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from clusters.registry.schema import Schema, SchemaReference, SchemaVersion, render_canonical_schema
-from clusters.registry.subject_names import parse_subject
+from watershed.clusters.registry.schema import Schema, SchemaReference, SchemaVersion, render_canonical_schema
+from watershed.clusters.registry.subject_names import parse_subject
 
 FAKE_REGISTRY_HOST = "127.0.0.1"
 _READWRITE, _READONLY, _IMPORT = "READWRITE", "READONLY", "IMPORT"

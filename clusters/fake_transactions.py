@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from clusters.fake_log import PartitionLog
-from clusters.record_batch import ABORT, COMMIT, build_marker_batch, decode_batch_header
-from clusters.wire import error_codes
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.fake_log import PartitionLog
+from watershed.clusters.record_batch import ABORT, COMMIT, build_marker_batch, decode_batch_header
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
 
 _Place = tuple[uuid.UUID, int]
 _NOBODY = ProducerIdAndEpoch(-1, -1)

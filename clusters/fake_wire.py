@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
-from clusters.cluster_protocol import TopicDescription
-from clusters.errors import ClusterError, ProtocolError, TopicMissing
-from clusters.fake_log import PartitionLog
-from clusters.fake_transactions import CoordinatorHost, FakeCoordinator
-from clusters.record_batch import ABORT, build_marker_batch, split_batches
-from clusters.settings import ConnectionSettings
-from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
-from clusters.wire.error_codes import (
+from watershed.clusters.cluster_protocol import TopicDescription
+from watershed.clusters.errors import ClusterError, ProtocolError, TopicMissing
+from watershed.clusters.fake_log import PartitionLog
+from watershed.clusters.fake_transactions import CoordinatorHost, FakeCoordinator
+from watershed.clusters.record_batch import ABORT, build_marker_batch, split_batches
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
+from watershed.clusters.wire.error_codes import (
     CLUSTER_AUTHORIZATION_FAILED,
     INVALID_PRODUCER_EPOCH,
     NONE,
@@ -29,8 +29,8 @@ from clusters.wire.error_codes import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
 )
-from clusters.wire.fetch_session import FetchSession
-from clusters.wire.messages import (
+from watershed.clusters.wire.fetch_session import FetchSession
+from watershed.clusters.wire.messages import (
     EARLIEST,
     LATEST,
     READ_COMMITTED,
@@ -45,8 +45,8 @@ from clusters.wire.messages import (
     ProducerState,
     TopicMetadata,
 )
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import Api, ApiVersions
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.versions import Api, ApiVersions
 
 _NODE = 1
 _session_ids = count(1)

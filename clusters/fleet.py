@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_records
-from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
-from clusters.errors import ClusterError, TopicMissing
-from clusters.settings import ConnectionSettings
-from topology.language.flow import MOST_WORKERS
-from topology.plan import PlanCluster, WorkerPlacement
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_records
+from watershed.clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError, TopicMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.language.flow import MOST_WORKERS
+from watershed.topology.plan import PlanCluster, WorkerPlacement
 
 FLEET_PREFIX = "fleet/"
 PLACEMENT_PREFIX = "placement|"

@@ -6,24 +6,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_records
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.control_values import ControlValue
-from clusters.errors import TopicMissing
-from clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
-from clusters.partition_orders import (
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_records
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
+from watershed.clusters.partition_orders import (
     PartitionMove,
     PartitionPause,
     describe_move,
     describe_pause,
 )
-from clusters.producer_registry import PRODUCER_PREFIX
-from clusters.settings import ConnectionSettings
-from topology.copy_bounds import CopyBound
-from topology.delivery_guarantee import Guarantee
-from topology.plan import PlanFlow
-from topology.selectors import Selector
+from watershed.clusters.producer_registry import PRODUCER_PREFIX
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.copy_bounds import CopyBound
+from watershed.topology.delivery_guarantee import Guarantee
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector
 
 FlowState = Literal["running", "paused", "stopped"]
 # An offset: there, whether the log still reaches so far or not. A bound has to be looked up at the source first

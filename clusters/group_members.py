@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from kio.schema.types import GroupId
 
-from clusters.group_listing import GroupListing
-from clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.versions import Api
+from watershed.clusters.group_listing import GroupListing
+from watershed.clusters.group_offsets import COORDINATOR_WAIT_S, GroupOffsets
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.versions import Api
 
 DESCRIBE_GROUPS, DESCRIBE_CONSUMER = Api.DESCRIBE_GROUPS, Api.CONSUMER_GROUP_DESCRIBE
 DESCRIBE_SHARE, DESCRIBE_STREAMS = Api.SHARE_GROUP_DESCRIBE, Api.STREAMS_GROUP_DESCRIBE

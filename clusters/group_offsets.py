@@ -22,21 +22,21 @@ from kio.schema.offset_fetch.v9 import request as offset_fetch
 from kio.schema.types import BrokerId, GroupId, TopicName
 from kio.static.primitive import i8, i32, i64
 
-from clusters.errors import RequestRefused, Unauthorised
-from clusters.pending_commits import (
+from watershed.clusters.errors import RequestRefused, Unauthorised
+from watershed.clusters.pending_commits import (
     TELLS_UNSTABLE,
     count_offsets_partitions,
     find_pending_groups,
     is_coordinator_loading,
     read_settled_positions,
 )
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads, error_codes
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.metadata_requests import build_metadata_values
-from clusters.wire.versions import SUPPORT, Api
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads, error_codes
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.metadata_requests import build_metadata_values
+from watershed.clusters.wire.versions import SUPPORT, Api
 
 _GROUPS_A_REQUEST: Final = 200
 COORDINATOR_WAIT_S = 10.0  # for a cluster to make its offsets topic, or to move it

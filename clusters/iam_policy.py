@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from clusters.required_role_acls import RequiredRight
-from topology.msk_arn import MskArn
+from watershed.clusters.required_role_acls import RequiredRight
+from watershed.topology.msk_arn import MskArn
 
 POLICY_LIMIT = 6144  # characters of a managed policy, white space not counted (IAM and STS quotas)
 _KINDS = {"TOPIC": "topic", "GROUP": "group", "CLUSTER": "cluster", "TRANSACTIONAL_ID": "transactional-id"}

@@ -15,15 +15,15 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from clusters import librdkafka
-from clusters.admin_requests import AdminRequests, RequestBound, _result, _uuid, is_own_topic_config
-from clusters.errors import RequestRefused, TopicMissing, Unauthorised
-from clusters.group_listing import GroupListing
-from clusters.librdkafka import UNKNOWN_TOPIC_CODES
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.topic_names import print_topic_id
-from topology.inventory import InventoryAcl, InventoryBroker
+from watershed.clusters import librdkafka
+from watershed.clusters.admin_requests import AdminRequests, RequestBound, _result, _uuid, is_own_topic_config
+from watershed.clusters.errors import RequestRefused, TopicMissing, Unauthorised
+from watershed.clusters.group_listing import GroupListing
+from watershed.clusters.librdkafka import UNKNOWN_TOPIC_CODES
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.topic_names import print_topic_id
+from watershed.topology.inventory import InventoryAcl, InventoryBroker
 
 _T = TypeVar("_T")
 

@@ -13,19 +13,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from clusters.capabilities import BrokerAnswers, combine_answers, read_topic_ids
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.flow_records import describe_partition_orders, read_flows
-from clusters.group_listing import GroupListing
-from clusters.inventory_requests import ScannedConfigs, ScannedTopic, ScanRequests
-from clusters.kafka_release import METADATA_VERSION_FEATURE, detect_release, find_release_of_level, parse_release
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from clusters.wire.connection import Connection
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
+from watershed.clusters.capabilities import BrokerAnswers, combine_answers, read_topic_ids
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.flow_records import describe_partition_orders, read_flows
+from watershed.clusters.group_listing import GroupListing
+from watershed.clusters.inventory_requests import ScannedConfigs, ScannedTopic, ScanRequests
+from watershed.clusters.kafka_release import (
+    METADATA_VERSION_FEATURE,
+    detect_release,
+    find_release_of_level,
+    parse_release,
+)
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import Connection
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.inventory import InventoryAcl, InventoryCluster, InventoryFlow, InventoryGroup, InventoryTopic
 
 _T = TypeVar("_T")
 

@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from clusters.errors import ProtocolError, SecretMissing
-from clusters.java_key_store import (
+from watershed.clusters.errors import ProtocolError, SecretMissing
+from watershed.clusters.java_key_store import (
     JCEKS_MAGIC,
     JKS_MAGIC,
     KeyStoreError,
     open_protected_key,
     parse_java_key_store,
 )
-from clusters.private_files import replace_file
-from clusters.secrets import read_file_stamp
+from watershed.clusters.private_files import replace_file
+from watershed.clusters.secrets import read_file_stamp
 
 _LARGEST_STORE: Final = 16 << 20
 _MOST_KEPT: Final = 64  # files of stores that were replaced since; the oldest is removed beyond that

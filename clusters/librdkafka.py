@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import (
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.errors import (
     AuthenticationFailed,
     ClusterError,
     GroupNotEmpty,
@@ -89,7 +89,7 @@ class LibrdkafkaErrors:
         now = time.monotonic()
         if settings.protocol == "PLAINTEXT" or now - self._looked < _LOOK_AGAIN_S:
             return self._refusal
-        from clusters.wire.secured_transport import open_transport
+        from watershed.clusters.wire.secured_transport import open_transport
 
         self._refusal = None
         until = now + _LOOK_S

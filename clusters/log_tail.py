@@ -11,13 +11,13 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.control_records import ControlRecord, decode_control_record
-from clusters.librdkafka import LibrdkafkaErrors
-from clusters.partition_consumer import build_partition_consumer, is_group_error
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import ControlRecord, decode_control_record
+from watershed.clusters.librdkafka import LibrdkafkaErrors
+from watershed.clusters.partition_consumer import build_partition_consumer, is_group_error
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 
 class LogTail:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from kio.static.primitive import f64, i8, i16, i32, i32Timedelta
 
-from clusters.errors import RequestRefused
-from clusters.pending_commits import TELLS_UNSTABLE
-from clusters.required_role_acls import OFFSETS_TOPIC, AccountRole, RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.metadata_requests import NO_AUTO_CREATION, build_metadata_values
-from clusters.wire.versions import Api
-from topology.plan import Plan
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.pending_commits import TELLS_UNSTABLE
+from watershed.clusters.required_role_acls import OFFSETS_TOPIC, AccountRole, RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.metadata_requests import NO_AUTO_CREATION, build_metadata_values
+from watershed.clusters.wire.versions import Api
+from watershed.topology.plan import Plan
 
 _TRANSACTION, _GROUP = i8(1), i8(0)  # FindCoordinator key types
 _BROKER = i8(4)  # org.apache.kafka.common.config.ConfigResource.Type

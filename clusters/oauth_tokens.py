@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import AuthenticationFailed, ClusterError
-from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.aws_msk_iam import sign_msk_token
-from clusters.token_providers.azure import request_azure_token
-from clusters.token_providers.client_credentials import request_client_credentials_token
-from clusters.token_providers.google import request_google_token
-from clusters.token_providers.token_file import read_token_file
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed, ClusterError
+from watershed.clusters.token_providers.access_token import AccessToken
+from watershed.clusters.token_providers.aws_msk_iam import sign_msk_token
+from watershed.clusters.token_providers.azure import request_azure_token
+from watershed.clusters.token_providers.client_credentials import request_client_credentials_token
+from watershed.clusters.token_providers.google import request_google_token
+from watershed.clusters.token_providers.token_file import read_token_file
 
 log = logging.getLogger("watershed.tokens")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError
 
-from clusters.settings import ConnectionSettings
+from watershed.clusters.settings import ConnectionSettings
 
 _READ_AHEAD: Final = 1 << 20  # bytes
 _SMALLEST_FETCH: Final = 16 << 10

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_records
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import ClusterError, TopicMissing
-from clusters.flow_records import END_PREFIX, FlowRecord
-from clusters.settings import ConnectionSettings
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_records
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError, TopicMissing
+from watershed.clusters.flow_records import END_PREFIX, FlowRecord
+from watershed.clusters.settings import ConnectionSettings
 
 
 @dataclass(frozen=True, slots=True)

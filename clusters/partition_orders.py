@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from topology.shell_command import render_shell_command
+from watershed.topology.shell_command import render_shell_command
 
 
 @dataclass(frozen=True, slots=True)

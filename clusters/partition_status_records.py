@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from confluent_kafka import OFFSET_END, TopicPartition
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_values
-from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
-from clusters.control_values import decode_control_value
-from clusters.errors import TopicMissing
-from clusters.partition_consumer import bound_read_ahead, build_partition_consumer
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
-from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_values
+from watershed.clusters.control_topics import SLOT_COUNT, STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
+from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.partition_consumer import bound_read_ahead, build_partition_consumer
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SYNC_PREFIX, SyncReport, parse_sync_reports
+from watershed.clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
 
 log = logging.getLogger("watershed.worker")
 

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from clusters.errors import ClusterError, RequestRefused, TopicMissing
-from clusters.record_batch import BatchHeader, split_batches
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_each
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition, TopicMetadata
-from clusters.wire.versions import Api
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing
+from watershed.clusters.record_batch import BatchHeader, split_batches
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_each
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition, TopicMetadata
+from watershed.clusters.wire.versions import Api
 
 _PARTITIONS_A_FETCH = 32
 _Address = tuple[str, int]

@@ -13,13 +13,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from clusters.errors import Unauthorised
-from clusters.required_role_acls import OFFSETS_TOPIC
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.metadata_requests import build_metadata_values
-from clusters.wire.versions import Api
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.required_role_acls import OFFSETS_TOPIC
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.metadata_requests import build_metadata_values
+from watershed.clusters.wire.versions import Api
 
 _T = TypeVar("_T")
 

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.errors import CannotFence, RequestRefused, RequestUnsupported, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.wire import admin_reads
-from clusters.wire.admin_reads import QuotaEntity
-from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
-from clusters.wire.connection import Connection, open_connection
-from topology.inventory import InventoryAcl
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.errors import CannotFence, RequestRefused, RequestUnsupported, Unauthorised
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.admin_reads import QuotaEntity
+from watershed.clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.topology.inventory import InventoryAcl
 
 _PRODUCER_RATE_QUOTA: Final = "producer_byte_rate"
 _Snapshot = dict[str, Any]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import crc32c
 
-from clusters.errors import ProtocolError
-from clusters.varints import decode_zigzag, encode_zigzag
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.varints import decode_zigzag, encode_zigzag
 
 RECORD_BATCH_HEADER_BYTES = 61
 BATCH_CRC_START = 21

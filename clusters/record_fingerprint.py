@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import xxhash
 
-from clusters.varints import encode_zigzag
+from watershed.clusters.varints import encode_zigzag
 
 FINGERPRINT_VERSION: Final = 1
 FINGERPRINT_SEED: Final = 42

@@ -10,10 +10,10 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from clusters.request_log_line import LoggedRequest, UnreadableLine, parse_request_line
-from topology.client_collector import MOST_CLIENTS, ClientCollector, ClientSighting
-from topology.client_inventory import REQUEST_LOG, ClientObservation, ClusterClients, SeenSpan, limit_names
-from topology.errors import UnreadableInventory
+from watershed.clusters.request_log_line import LoggedRequest, UnreadableLine, parse_request_line
+from watershed.topology.client_collector import MOST_CLIENTS, ClientCollector, ClientSighting
+from watershed.topology.client_inventory import REQUEST_LOG, ClientObservation, ClusterClients, SeenSpan, limit_names
+from watershed.topology.errors import UnreadableInventory
 
 LONGEST_SILENCE_MS: Final = 5 * 60_000  # brokers log their own requests, too: silence means that nothing was logged
 _LONGEST_LINE: Final = 16 << 20

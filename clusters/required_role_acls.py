@@ -15,15 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
-from topology.acl_translation import ACL_RESOURCE_OPTIONS, render_operation
-from topology.copy_bounds import CopyBound
-from topology.migration_waves import PlanMigration
-from topology.mirror_compatibility import HEARTBEATS_TOPIC
-from topology.plan import Plan, PlanFlow
-from topology.selectors import Selector
-from topology.shell_command import render_shell_command
-from topology.sync_settings import SyncMode
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from watershed.topology.acl_translation import ACL_RESOURCE_OPTIONS, render_operation
+from watershed.topology.copy_bounds import CopyBound
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.mirror_compatibility import HEARTBEATS_TOPIC
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.selectors import Selector
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.sync_settings import SyncMode
 
 AccountRole = Literal["apply", "worker", "observe", "verify", "migrate", "align"]
 ACCOUNT_ROLES: tuple[AccountRole, ...] = get_args(AccountRole)

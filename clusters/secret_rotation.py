@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
-from clusters.errors import ClusterError, SecretMissing
-from clusters.secrets import read_file_stamp
-from clusters.settings import ConnectionSettings
+from watershed.clusters.errors import ClusterError, SecretMissing
+from watershed.clusters.secrets import read_file_stamp
+from watershed.clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.rotation")
 

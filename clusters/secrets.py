@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from clusters import allowed_references
-from clusters.errors import SecretMissing
+from watershed.clusters import allowed_references
+from watershed.clusters.errors import SecretMissing
 
 if TYPE_CHECKING:
-    from topology.secret_ref import SecretRef
+    from watershed.topology.secret_ref import SecretRef
 
 
 @dataclass(frozen=True, slots=True)

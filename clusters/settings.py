@@ -12,11 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from clusters.connection_parameters import ConnectionParameters, KerberosSettings, SettingsOrigin, resolve_fields
-from clusters.errors import ProtocolError, WrongCluster
+from watershed.clusters.connection_parameters import (
+    ConnectionParameters,
+    KerberosSettings,
+    SettingsOrigin,
+    resolve_fields,
+)
+from watershed.clusters.errors import ProtocolError, WrongCluster
 
 if TYPE_CHECKING:
-    from topology.plan import PlanCluster
+    from watershed.topology.plan import PlanCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class ConnectionSettings(ConnectionParameters):
         Raises `SecretMissing`; ProtocolError for a broker whose answers would end this process, or with GSSAPI where
         librdkafka does not know it; with OAUTHBEARER also what `oauth_tokens.fetch_token` raises.
         """
-        from clusters.broker_precheck import require_kafka_brokers
+        from watershed.clusters.broker_precheck import require_kafka_brokers
 
         now = self.reread_secrets()
         require_kafka_brokers(now)
@@ -53,7 +58,7 @@ class ConnectionSettings(ConnectionParameters):
         if not self.protocol.startswith("SASL_"):
             return {}
         if self.mechanism == "OAUTHBEARER":
-            from clusters import oauth_tokens
+            from watershed.clusters import oauth_tokens
 
             # A client waits 10 s for its first token and never says what the endpoint answered: we ask first.
             oauth_tokens.fetch_token(self)
@@ -69,7 +74,7 @@ class ConnectionSettings(ConnectionParameters):
         return {"sasl.username": self.username, "sasl.password": self.password}
 
     def _require_kerberos(self) -> None:
-        from clusters import librdkafka
+        from watershed.clusters import librdkafka
 
         if not librdkafka.is_mechanism_supported("GSSAPI"):
             raise ProtocolError(

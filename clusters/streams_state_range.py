@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.flow_records import GROUP_PREFIX
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.flow_records import GROUP_PREFIX
+from watershed.clusters.topic_partition import TopicPartition
 
 STATE_RANGE_PREFIX: Final = f"{GROUP_PREFIX}state|"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_values
-from clusters.control_topics import STATUS_TOPIC, ControlWriter, compute_slot
-from clusters.errors import TopicMissing
-from clusters.settings import ConnectionSettings
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_values
+from watershed.clusters.control_topics import STATUS_TOPIC, ControlWriter, compute_slot
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.settings import ConnectionSettings
 
 log = logging.getLogger("watershed.control")
 

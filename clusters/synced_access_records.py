@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_records
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.control_values import ControlValue
-from clusters.errors import TopicMissing
-from clusters.flow_records import SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, FlowRecord
-from clusters.settings import ConnectionSettings
-from topology.inventory import InventoryAcl
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_records
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.flow_records import SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.inventory import InventoryAcl
 
 _WRITER: Final = "watershed-access"
 

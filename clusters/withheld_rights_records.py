@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import read_latest_records
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import TopicMissing
-from clusters.flow_records import WITHHELD_RIGHTS_PREFIX
-from clusters.settings import ConnectionSettings
-from topology.inventory import InventoryAcl
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import read_latest_records
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.flow_records import WITHHELD_RIGHTS_PREFIX
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.inventory import InventoryAcl
 
 
 @dataclass(frozen=True, slots=True)

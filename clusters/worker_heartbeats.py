@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
-from clusters.latency_buckets import LatencyCounts, add_latency_counts
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
+from watershed.clusters.latency_buckets import LatencyCounts, add_latency_counts
 
 log = logging.getLogger("watershed.control")
 

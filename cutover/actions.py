@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.topic_partition import TopicPartition
 
 ClusterSide = Literal["source", "target"]
 ApplicationRole = Literal["consumer", "producer"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cutover.actions import (
+from watershed.cutover.actions import (
     ApplicationRole,
     ClusterSide,
     JsonObject,
@@ -20,12 +20,12 @@ from cutover.actions import (
     StartApplication,
     StopApplication,
 )
-from cutover.errors import Refused
-from cutover.observations import ObservedApplication, RecalledDeeds
-from cutover.policy import WavePolicy
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext
-from topology.migration_waves import Wave
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedApplication, RecalledDeeds
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext
+from watershed.topology.migration_waves import Wave
 
 
 @dataclass(frozen=True, slots=True)

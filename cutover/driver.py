@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from cutover.actions import (
+from watershed.cutover.actions import (
     Action,
     AskApproval,
     BeginStep,
@@ -30,11 +30,11 @@ from cutover.actions import (
     Seal,
     TakeRights,
 )
-from cutover.errors import NothingToResume, NotSupported
-from cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
-from cutover.journal.hash_chain import RUN_STEP, EntryKind, Journal, find_step_outcome
-from cutover.migration_step_order import Step, name_undo_step
-from cutover.observations import (
+from watershed.cutover.errors import NothingToResume, NotSupported
+from watershed.cutover.evidence.pack import EvidenceSubject, measure_producer_stop_ms, write_run_evidence
+from watershed.cutover.journal.hash_chain import RUN_STEP, EntryKind, Journal, find_step_outcome
+from watershed.cutover.migration_step_order import Step, name_undo_step
+from watershed.cutover.observations import (
     ActionDone,
     ActionFailed,
     ApprovalAnswer,
@@ -49,14 +49,14 @@ from cutover.observations import (
     RecordedStep,
     SealedEvidence,
 )
-from cutover.offsets import encode_offsets
-from cutover.rollback.earlier_run import find_producer_switches
-from cutover.run_claim import ClaimRequest, RunClaim, claim_run
-from cutover.run_context import RunContext
-from cutover.run_plan import RunPlan
-from cutover.step_definitions import STEPS
-from cutover.step_runner import RunResult, execute_steps
-from topology.plan import Plan
+from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.rollback.earlier_run import find_producer_switches
+from watershed.cutover.run_claim import ClaimRequest, RunClaim, claim_run
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.step_definitions import STEPS
+from watershed.cutover.step_runner import RunResult, execute_steps
+from watershed.topology.plan import Plan
 
 _STOOD_STILL_S = 1.0  # between an entry and its deed lie microseconds
 

@@ -3,7 +3,7 @@ takes them up."""
 
 from __future__ import annotations
 
-from cutover.actions import (
+from watershed.cutover.actions import (
     JsonObject,
     ReadFlow,
     ReadTopics,
@@ -14,11 +14,11 @@ from cutover.actions import (
     StartFlow,
     StopFlow,
 )
-from cutover.errors import Refused
-from cutover.observations import ObservedFlow, ObservedTopics, RecalledDeeds
-from cutover.offsets import encode_offsets
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedFlow, ObservedTopics, RecalledDeeds
+from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 
 def hold_reverse_flow(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

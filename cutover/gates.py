@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     ApplicationRole,
     AskApproval,
     JsonObject,
@@ -18,15 +18,15 @@ from cutover.actions import (
     ReadTopics,
     RequestProof,
 )
-from cutover.application_steps import assess_application
-from cutover.errors import Refused
-from cutover.evidence.proof_summary import PROVEN_VERDICTS
-from cutover.fences.fence_steps import check_fence
-from cutover.groups.consumer_lag import wait_for_consumer_lag
-from cutover.groups.group_preflight import check_groups, find_groups_left_behind
-from cutover.groups.late_groups import check_flow_back, check_producer_switches, read_lag_back
-from cutover.hooks.hook_steps import check_hooks
-from cutover.observations import (
+from watershed.cutover.application_steps import assess_application
+from watershed.cutover.errors import Refused
+from watershed.cutover.evidence.proof_summary import PROVEN_VERDICTS
+from watershed.cutover.fences.fence_steps import check_fence
+from watershed.cutover.groups.consumer_lag import wait_for_consumer_lag
+from watershed.cutover.groups.group_preflight import check_groups, find_groups_left_behind
+from watershed.cutover.groups.late_groups import check_flow_back, check_producer_switches, read_lag_back
+from watershed.cutover.hooks.hook_steps import check_hooks
+from watershed.cutover.observations import (
     ApprovalAnswer,
     ObservedCluster,
     ObservedFlow,
@@ -34,12 +34,12 @@ from cutover.observations import (
     ObservedTopics,
     ProofOutcome,
 )
-from cutover.offsets import encode_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs, read_target_logs
-from cutover.withheld_rights_steps import check_withheld_rights
-from topology.kafka_streams import is_repartition_topic
-from topology.migration_waves import WaveWindow
+from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import CopyProgress, RunContext, read_copies, read_source_logs, read_target_logs
+from watershed.cutover.withheld_rights_steps import check_withheld_rights
+from watershed.topology.kafka_streams import is_repartition_topic
+from watershed.topology.migration_waves import WaveWindow
 
 STEADY_LAG_MS: Final = 60_000  # as long as a flow may copy nothing before it is called stalled (Policy.stall_ms)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cutover.policy import WavePolicy
-from topology.migration_waves import WaveFence, WaveWindow
+from watershed.cutover.policy import WavePolicy
+from watershed.topology.migration_waves import WaveFence, WaveWindow
 
 _Actor = Literal["watershed", "application", "proof", "person", "hook"]
 

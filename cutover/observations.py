@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import CopiedPartition
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import Offsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import Offsets
 
 _T = TypeVar("_T")
 

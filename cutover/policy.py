@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from topology.application_controls import UNDECLARED_APPLICATION
-from topology.migration_waves import (
+from watershed.topology.application_controls import UNDECLARED_APPLICATION
+from watershed.topology.migration_waves import (
     ApprovalGate,
     ConsumerLagGate,
     HoldGate,

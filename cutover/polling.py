@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cutover.actions import Action, JsonObject, PauseRun, ReportMessage
-from cutover.errors import Refused
-from cutover.observations import ActionFailed, Observation
-from cutover.policy import WavePolicy
+from watershed.cutover.actions import Action, JsonObject, PauseRun, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ActionFailed, Observation
+from watershed.cutover.policy import WavePolicy
 
 _T = TypeVar("_T")
 O = TypeVar("O", bound=Observation)  # noqa: E741  -- an observation

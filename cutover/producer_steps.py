@@ -6,18 +6,18 @@ source stood still, and every later step looks again whether it still does.
 
 from __future__ import annotations
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import JsonObject, ReadRecords, ReportMessage, Seal
-from cutover.application_steps import restart_applications, start_applications, stop_each_application
-from cutover.errors import Refused
-from cutover.fences.fence_steps import lower_fence, raise_fence
-from cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
-from cutover.gates import require_proof
-from cutover.migration_step_order import describe_way_back
-from cutover.observations import ObservedApplication, ObservedLogs, ObservedRecords, SealedEvidence
-from cutover.offsets import encode_offsets, find_offset_changes, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import JsonObject, ReadRecords, ReportMessage, Seal
+from watershed.cutover.application_steps import restart_applications, start_applications, stop_each_application
+from watershed.cutover.errors import Refused
+from watershed.cutover.fences.fence_steps import lower_fence, raise_fence
+from watershed.cutover.fences.stragglers import refuse_stragglers, refuse_stranded_records, require_only_markers
+from watershed.cutover.gates import require_proof
+from watershed.cutover.migration_step_order import describe_way_back
+from watershed.cutover.observations import ObservedApplication, ObservedLogs, ObservedRecords, SealedEvidence
+from watershed.cutover.offsets import encode_offsets, find_offset_changes, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import (
     CopyProgress,
     RunContext,
     read_copies,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cutover.actions import JsonObject, LiftProtection, ReportMessage, RestoreProtection
-from cutover.errors import Refused
-from cutover.observations import ObservedRights
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
-from topology.acl_translation import render_acl
-from topology.inventory import InventoryAcl
+from watershed.cutover.actions import JsonObject, LiftProtection, ReportMessage, RestoreProtection
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedRights
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
+from watershed.topology.acl_translation import render_acl
+from watershed.topology.inventory import InventoryAcl
 
 _NAMED = 5  # denials in one message
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from cutover.actions import Action
-from cutover.driver import ActionHandler, RunDriver, RunEvent
-from cutover.errors import NothingToResume
-from cutover.evidence.proof_summary import build_failed_proof
-from cutover.journal.hash_chain import find_step_outcome
-from cutover.observations import ActionFailed, ApprovalAnswer, Observation
-from cutover.step_runner import RunResult
+from watershed.cutover.actions import Action
+from watershed.cutover.driver import ActionHandler, RunDriver, RunEvent
+from watershed.cutover.errors import NothingToResume
+from watershed.cutover.evidence.proof_summary import build_failed_proof
+from watershed.cutover.journal.hash_chain import find_step_outcome
+from watershed.cutover.observations import ActionFailed, ApprovalAnswer, Observation
+from watershed.cutover.step_runner import RunResult
 
 _Opened = Callable[..., RunDriver]
 

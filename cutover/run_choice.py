@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cutover.drill.drill_plan import plan_drill
-from cutover.failover.failback_plan import plan_failback, preview_failback
-from cutover.failover.failover_plan import plan_failover
-from cutover.journal.hash_chain import JournalChain
-from cutover.rollback.rollback_plan import StrandedChoice, plan_rollback, preview_rollback
-from cutover.run_claim import find_begun_strategy
-from cutover.run_plan import RunKind, RunPlan, plan_migration
-from cutover.wave_states import find_next_wave
-from topology.migration_waves import WaveStrategy
-from topology.plan import Plan
+from watershed.cutover.drill.drill_plan import plan_drill
+from watershed.cutover.failover.failback_plan import plan_failback, preview_failback
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.rollback.rollback_plan import StrandedChoice, plan_rollback, preview_rollback
+from watershed.cutover.run_claim import find_begun_strategy
+from watershed.cutover.run_plan import RunKind, RunPlan, plan_migration
+from watershed.cutover.wave_states import find_next_wave
+from watershed.topology.migration_waves import WaveStrategy
+from watershed.topology.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal.hash_chain import (
+from watershed.cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
+from watershed.cutover.journal.hash_chain import (
     RUN_STEP,
     TAKEOVER_STEP,
     EntryKind,
@@ -19,11 +19,11 @@ from cutover.journal.hash_chain import (
     describe_holder,
     find_step_outcome,
 )
-from cutover.run_plan import RunPlan
-from cutover.step_runner import RunResult, RunState
-from cutover.wave_states import refuse_early_wave
-from topology.migration_waves import WaveStrategy, compute_wave_hash
-from topology.plan import Plan
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.step_runner import RunResult, RunState
+from watershed.cutover.wave_states import refuse_early_wave
+from watershed.topology.migration_waves import WaveStrategy, compute_wave_hash
+from watershed.topology.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
-from cutover.errors import Refused
-from cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, ObservedTopics
-from cutover.offsets import list_partitions
-from cutover.policy import WavePolicy
-from cutover.polling import ActionGenerator, perform_action
-from cutover.rollback.earlier_run import EarlierRun
-from cutover.step_outcomes import StepOutcomes, TranslatedGroup
-from replicator.ledger.offset_translation import CopiedPartition
-from topology.migration_waves import Wave
-from topology.plan import PlanFlow
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ClusterSide, JsonObject, ReadCopies, ReadFlow, ReadLogs, ReadTopics
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedCopies, ObservedFlow, ObservedLogs, ObservedTopics
+from watershed.cutover.offsets import list_partitions
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.rollback.earlier_run import EarlierRun
+from watershed.cutover.step_outcomes import StepOutcomes, TranslatedGroup
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.topology.migration_waves import Wave
+from watershed.topology.plan import PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,20 +8,24 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from clusters.settings import ConnectionSettings
-from cutover.actions import RequestProof
-from cutover.driver import Approve, RunDriver, RunEvent, RunPorts, approve_all
-from cutover.hooks.hook_caller import HookCaller
-from cutover.journal.topology_journal import open_journal
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import ApplicationControl, DeclaredApplications, find_journaled_confirmation
-from cutover.live.applications.allowed_programs import Caller
-from cutover.live.applications.person_application import AskPerson
-from cutover.observations import ProofOutcome
-from cutover.run_choice import RunChoice, plan_run
-from cutover.run_claim import ClaimRequest
-from cutover.run_plan import RunPlan
-from topology.plan import Plan
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import Approve, RunDriver, RunEvent, RunPorts, approve_all
+from watershed.cutover.hooks.hook_caller import HookCaller
+from watershed.cutover.journal.topology_journal import open_journal
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import (
+    ApplicationControl,
+    DeclaredApplications,
+    find_journaled_confirmation,
+)
+from watershed.cutover.live.applications.allowed_programs import Caller
+from watershed.cutover.live.applications.person_application import AskPerson
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.run_choice import RunChoice, plan_run
+from watershed.cutover.run_claim import ClaimRequest
+from watershed.cutover.run_plan import RunPlan
+from watershed.topology.plan import Plan
 
 
 def open_run(

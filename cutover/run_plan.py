@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cutover.errors import NotSupported
-from cutover.migration_step_order import Step, StepText, list_strategy_steps
-from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import EarlierRun
-from cutover.step_definitions import STEP_TEXTS
-from topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
-from topology.plan import Plan, PlanFlow
+from watershed.cutover.errors import NotSupported
+from watershed.cutover.migration_step_order import Step, StepText, list_strategy_steps
+from watershed.cutover.policy import WavePolicy, build_wave_policy
+from watershed.cutover.rollback.earlier_run import EarlierRun
+from watershed.cutover.step_definitions import STEP_TEXTS
+from watershed.topology.migration_waves import PlanMigration, ProofGate, Wave, WaveStrategy
+from watershed.topology.plan import Plan, PlanFlow
 
 RunKind = Literal["migrate", "rollback", "failover", "failback", "drill"]
 

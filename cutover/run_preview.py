@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cutover.migration_step_order import Step, estimate_write_pause_ms
-from cutover.run_plan import RunPlan
-from topology.application_controls import UNDECLARED_APPLICATION
-from topology.plan import Plan
+from watershed.cutover.migration_step_order import Step, estimate_write_pause_ms
+from watershed.cutover.run_plan import RunPlan
+from watershed.topology.application_controls import UNDECLARED_APPLICATION
+from watershed.topology.plan import Plan
 
 _NO_RETURN = f"{' POINT OF NO RETURN ':═^100}"
 

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cutover import flow_steps, gates, producer_steps, protection_steps, withheld_rights_steps
-from cutover.actions import JsonObject
-from cutover.drill import copy_steps
-from cutover.failover import divergence_steps, group_placement, loss_steps, promotion_steps, source_assessment
-from cutover.fences import stragglers
-from cutover.groups import consumer_steps, offset_return_steps
-from cutover.hooks import hook_steps
-from cutover.migration_step_order import StepText, name_undo_step
-from cutover.polling import ActionGenerator
-from cutover.rollback import rollback_steps
-from cutover.run_context import RunContext
+from watershed.cutover import flow_steps, gates, producer_steps, protection_steps, withheld_rights_steps
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.drill import copy_steps
+from watershed.cutover.failover import divergence_steps, group_placement, loss_steps, promotion_steps, source_assessment
+from watershed.cutover.fences import stragglers
+from watershed.cutover.groups import consumer_steps, offset_return_steps
+from watershed.cutover.hooks import hook_steps
+from watershed.cutover.migration_step_order import StepText, name_undo_step
+from watershed.cutover.polling import ActionGenerator
+from watershed.cutover.rollback import rollback_steps
+from watershed.cutover.run_context import RunContext
 
 StepAct = Callable[[RunContext, JsonObject], ActionGenerator[None]]
 

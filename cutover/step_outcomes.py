@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import JsonObject
-from cutover.offsets import decode_offsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.offsets import decode_offsets
 
 _PREFLIGHTS = ("preflight", "preflight_back", "failover_preflight")
 _TRANSLATIONS = ("translate_offsets", "translate_back")

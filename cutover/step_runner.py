@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cutover.actions import BeginStep, FinishStep, JsonObject, ReportMessage
-from cutover.errors import Refused
-from cutover.hooks.hook_steps import call_hooks_rolled_back
-from cutover.migration_step_order import Step, describe_way_back, name_undo_step
-from cutover.observations import RecordedStep
-from cutover.polling import ActionGenerator
-from cutover.run_context import RunContext
-from cutover.step_definitions import STEPS, StepAct
+from watershed.cutover.actions import BeginStep, FinishStep, JsonObject, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.hooks.hook_steps import call_hooks_rolled_back
+from watershed.cutover.migration_step_order import Step, describe_way_back, name_undo_step
+from watershed.cutover.observations import RecordedStep
+from watershed.cutover.polling import ActionGenerator
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.step_definitions import STEPS, StepAct
 
 RunState = Literal["done", "refused", "rolled_back", "rollback_incomplete", "abandoned", "stopped", "paused"]
 

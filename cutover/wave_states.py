@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from cutover.errors import NotSupported, WaveBlocked, WaveDone
-from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
-from cutover.rollback.earlier_run import find_producer_switches
-from cutover.utc_instant import render_utc_instant
-from topology.migration_waves import PlanMigration, Wave, list_producer_waves
-from topology.plan import Plan
+from watershed.cutover.errors import NotSupported, WaveBlocked, WaveDone
+from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from watershed.cutover.rollback.earlier_run import find_producer_switches
+from watershed.cutover.utc_instant import render_utc_instant
+from watershed.topology.migration_waves import PlanMigration, Wave, list_producer_waves
+from watershed.topology.plan import Plan
 
 State = Literal["done", "unfinished", "next", "blocked"]
 KINDS_TO_TARGET = (

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from cutover.actions import ClusterSide, GiveRights, JsonObject, ReadRights, RecallDeeds, ReportMessage, TakeRights
-from cutover.errors import Refused
-from cutover.journal.hash_chain import JournalChain, JournalEntry
-from cutover.observations import ObservedRights, RecalledDeeds
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
-from cutover.utc_instant import render_utc_instant
-from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
-from topology.acl_translation import is_acl_about, render_acl
-from topology.inventory import InventoryAcl
-from topology.plan import Plan, PlanFlow
+from watershed.cutover.actions import (
+    ClusterSide,
+    GiveRights,
+    JsonObject,
+    ReadRights,
+    RecallDeeds,
+    ReportMessage,
+    TakeRights,
+)
+from watershed.cutover.errors import Refused
+from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry
+from watershed.cutover.observations import ObservedRights, RecalledDeeds
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.utc_instant import render_utc_instant
+from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_states
+from watershed.topology.acl_translation import is_acl_about, render_acl
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import Plan, PlanFlow
 
 _NAMED = 5  # rights in one message
 

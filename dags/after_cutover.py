@@ -4,16 +4,16 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, BaseOperator
 
-from plugins.watershed.operators.decommission import (
+from watershed.plugins.operators.decommission import (
     DecommissionApprovalOperator,
     RequirementsOperator,
     TellDecommissionOperator,
 )
-from plugins.watershed.operators.proof import ProofOperator
-from plugins.watershed.operators.replication import FreezePlanOperator
-from plugins.watershed.operators.straggler_watch import StragglerWatchOperator
-from plugins.watershed.operators.wave_task_groups import build_cutover_asset
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.operators.proof import ProofOperator
+from watershed.plugins.operators.replication import FreezePlanOperator
+from watershed.plugins.operators.straggler_watch import StragglerWatchOperator
+from watershed.plugins.operators.wave_task_groups import build_cutover_asset
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 AFTER_CUTOVER_DOC = """
 ### After the cutover of `{name}`

@@ -5,6 +5,6 @@ A file of DAGs with an import error takes all of its DAGs with it; this one has 
 
 import airflow.sdk  # noqa: F401 (Airflow reads no file that does not name it)
 
-from plugins.watershed.topology_dags import require_compiled_topologies
+from watershed.plugins.topology_dags import require_compiled_topologies
 
 require_compiled_topologies()

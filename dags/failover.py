@@ -2,7 +2,7 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed.dag_params import (
+from watershed.plugins.dag_params import (
     ACCEPT_LOSS_PARAM,
     APPROVAL_PARAM,
     DRY_RUN_PARAM,
@@ -10,9 +10,9 @@ from plugins.watershed.dag_params import (
     THOUGH_SOURCE_ANSWERS_PARAM,
     build_waves_param,
 )
-from plugins.watershed.operators.wave_task_groups import add_wave_groups
-from plugins.watershed.steps.migration_dag_tasks import list_wave_groups, order_waves
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.operators.wave_task_groups import add_wave_groups
+from watershed.plugins.steps.migration_dag_tasks import list_wave_groups, order_waves
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 FAILOVER_DOC = """
 ### Fail over to `{target}`

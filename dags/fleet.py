@@ -4,14 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG
 
-from plugins.watershed.dag_params import PLAN_HASH_PARAM
-from plugins.watershed.operators.fleet_actions import (
+from watershed.plugins.dag_params import PLAN_HASH_PARAM
+from watershed.plugins.operators.fleet_actions import (
     FleetActionOperator,
     FleetSizedOperator,
     FreezeFleetPlanOperator,
     build_fleet_params,
 )
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 FLEET_DOC = """
 ### The fleets of `{name}`

@@ -2,16 +2,16 @@
 
 from airflow.sdk import DAG
 
-from plugins.watershed.dag_params import (
+from watershed.plugins.dag_params import (
     APPROVAL_PARAM,
     DRY_RUN_PARAM,
     PLAN_HASH_PARAM,
     build_strategy_param,
     build_waves_param,
 )
-from plugins.watershed.operators.wave_task_groups import add_wave_groups, build_cutover_asset
-from plugins.watershed.steps.migration_dag_tasks import order_waves
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.operators.wave_task_groups import add_wave_groups, build_cutover_asset
+from watershed.plugins.steps.migration_dag_tasks import order_waves
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 MIGRATE_DOC = """
 ### Migrate the applications of `{name}`

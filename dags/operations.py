@@ -2,7 +2,7 @@
 
 import airflow.sdk  # noqa: F401 (Airflow reads no file that does not name it)
 
-from plugins.watershed.operation_dags import (
+from watershed.plugins.operation_dags import (
     build_abandon_dag,
     build_decide_dag,
     build_drill_dag,
@@ -11,7 +11,7 @@ from plugins.watershed.operation_dags import (
     has_migration,
     has_plan,
 )
-from plugins.watershed.topology_dags import build_topology_dags
+from watershed.plugins.topology_dags import build_topology_dags
 
 globals().update(build_topology_dags("inspect", build_inspect_dag, has_plan))
 globals().update(build_topology_dags("operate", build_operate_dag, has_plan))

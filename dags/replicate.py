@@ -4,16 +4,16 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from plugins.watershed.dag_params import PLAN_HASH_PARAM
-from plugins.watershed.operation_params import APPLY_APPROVAL_PARAM
-from plugins.watershed.operators.operations import ApproveOperationOperator
-from plugins.watershed.operators.plan_review import ApplyPlanOperator, ReviewPlanOperator
-from plugins.watershed.operators.replication import (
+from watershed.plugins.dag_params import PLAN_HASH_PARAM
+from watershed.plugins.operation_params import APPLY_APPROVAL_PARAM
+from watershed.plugins.operators.operations import ApproveOperationOperator
+from watershed.plugins.operators.plan_review import ApplyPlanOperator, ReviewPlanOperator
+from watershed.plugins.operators.replication import (
     FlowsRunningOperator,
     FreezePlanOperator,
     StartFleetsOperator,
 )
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 REPLICATE_DOC = """
 ### Replicate `{name}`

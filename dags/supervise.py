@@ -6,10 +6,10 @@ from functools import partial
 
 from airflow.sdk import DAG
 
-from plugins.watershed.operators.fleet_actions import SuperviseFleetOperator
-from plugins.watershed.operators.replication import FreezePlanOperator
-from plugins.watershed.supervisor_queues import SUPERVISE_KINDS, list_supervise_kinds, list_supervisor_queues
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.operators.fleet_actions import SuperviseFleetOperator
+from watershed.plugins.operators.replication import FreezePlanOperator
+from watershed.plugins.supervisor_queues import SUPERVISE_KINDS, list_supervise_kinds, list_supervisor_queues
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 SUPERVISE_DOC = """
 ### Supervisors of the fleets of `{name}`

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
-from plugins.watershed.operators.proof import ProofOperator, PublishProofOperator, build_proof_asset
-from plugins.watershed.operators.replication import FreezePlanOperator
-from plugins.watershed.topology_dags import TopologyFile, build_topology_dags
+from watershed.plugins.operators.proof import ProofOperator, PublishProofOperator, build_proof_asset
+from watershed.plugins.operators.replication import FreezePlanOperator
+from watershed.plugins.topology_dags import TopologyFile, build_topology_dags
 
 VERIFY_DOC = """
 ### Verify `{name}`

@@ -1,6 +1,7 @@
 """Counts a run's records, from the applications' own notes: lost, repeated, out of order; time without writes.
 
-`python -m lab.account DIR` (the directory that holds the applications). It asks no broker and nothing of Watershed.
+`python -m watershed.lab.account DIR` (the directory that holds the applications). It asks no broker and nothing of
+Watershed.
 
 lost          acknowledged to a producer, not processed by the consumer group
 repeated      processed again (n times processed counts n - 1)
@@ -21,8 +22,14 @@ from typing import Any
 import click
 import numpy as np
 
-from lab.application_records import ENTRY_DTYPES, ENTRY_FIELDS, ENTRY_FORMAT, read_application_description, read_words
-from lab.preload import PreloadAccount, list_preloads
+from watershed.lab.application_records import (
+    ENTRY_DTYPES,
+    ENTRY_FIELDS,
+    ENTRY_FORMAT,
+    read_application_description,
+    read_words,
+)
+from watershed.lab.preload import PreloadAccount, list_preloads
 
 _LAYOUT = np.dtype({"names": ENTRY_FIELDS, "formats": ENTRY_DTYPES, "itemsize": ENTRY_FORMAT.size})
 _SHIFT = 32  # a code is (series and key) << 32 | the record's number
@@ -290,12 +297,12 @@ def _pause(entries: np.ndarray) -> float:
 
 def main(argv: list[str] | None = None) -> None:
     """Prints the account of a directory as JSON. Exits 1 when a record was lost, repeated or out of order."""
-    parser = ArgumentParser(prog="python -m lab.account", description="Accounts for the sample applications.")
+    parser = ArgumentParser(prog="python -m watershed.lab.account", description="Accounts for the sample applications.")
     parser.add_argument("directory", type=Path, help="the directory that holds the applications' directories")
     options = parser.parse_args(argv)
     found = find_applications(options.directory)
     if not found:
-        sys.exit(f"lab.account: no application in {options.directory}")
+        sys.exit(f"watershed.lab.account: no application in {options.directory}")
     result = build_account(found)
     click.echo(json.dumps(result.to_json(), indent=2))
     sys.exit(1 if result.lost or result.repeated or result.out_of_order_per_key else 0)

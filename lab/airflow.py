@@ -6,7 +6,7 @@ healthy.  `down(directory)` ends whatever `airflow.json` names, also after a cra
 started it.  `airflow standalone` is not used: it does not end its children reliably
 (apache/airflow#67870).
 
-    python -m lab.airflow up|down|status [--dir .watershed/airflow] [--topologies DIR]
+    python -m watershed.lab.airflow up|down|status [--dir .watershed/airflow] [--topologies DIR]
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from pathlib import Path
 
 import click
 
-from lab.detached_process import ProcessIdentity, is_alive, spawn_detached
-from lab.process_sessions import end_sessions
+from watershed import IMPORT_ROOT
+from watershed.lab.detached_process import ProcessIdentity, is_alive, spawn_detached
+from watershed.lab.jars import find_cache_folder
+from watershed.lab.process_sessions import end_sessions
 
-_ROOT = Path(__file__).resolve().parent.parent
 _USERS = {"admin": "admin", "ops": "op", "view": "viewer"}  # user -> role; the password is the user's name
 _START_S = 300.0  # twenty seconds on two idle cores
+_DAGS = {"name": "watershed", "classpath": "watershed.plugins.installed_dags.InstalledDagBundle", "kwargs": {}}
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 
 
@@ -168,8 +170,7 @@ def build_airflow_environment(directory: Path, port: int, *, topologies: Path, s
         "AIRFLOW_HOME": str(directory),
         # SQLite's own patience is 5 s: too short for several components that start together.
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{directory / 'airflow.db'}?timeout=60",
-        core + "DAGS_FOLDER": str(_ROOT / "dags"),
-        core + "PLUGINS_FOLDER": str(_ROOT / "plugins"),
+        wait + "DAG_BUNDLE_CONFIG_LIST": json.dumps([_DAGS]),  # the plugins are entry points
         core + "LOAD_EXAMPLES": "False",
         core + "PARALLELISM": "4",
         core + "EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
@@ -191,7 +192,7 @@ def build_airflow_environment(directory: Path, port: int, *, topologies: Path, s
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(directory / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        "PYTHONPATH": str(_ROOT),
+        "PYTHONPATH": str(IMPORT_ROOT),
         # The lab's applications listen on this machine.
         "WATERSHED_HOOK_HOSTS": "loopback",
         # For hooks that are runs of a DAG of this very Airflow (cutover/hooks/airflow_hook.py).
@@ -235,7 +236,7 @@ def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> 
         return
     from importlib.metadata import version
 
-    template = _ROOT / ".watershed" / "cache" / f"airflow-{version('apache-airflow')}.db"
+    template = find_cache_folder(os.environ) / f"airflow-{version('apache-airflow')}.db"
     if not template.exists():
         _migrate(directory, env)
         _checkpoint(database)
@@ -302,7 +303,7 @@ def _log(directory: Path, name: str) -> Path:
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """`up`, `down` or `status` of the Airflow in `--dir`. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m lab.airflow", description="Airflow on this machine")
+    parser = argparse.ArgumentParser(prog="python -m watershed.lab.airflow", description="Airflow on this machine")
     parser.add_argument("verb", choices=["up", "down", "status"])
     parser.add_argument("--dir", type=Path, default=Path(".watershed/airflow"))
     parser.add_argument("--topologies", type=Path, default=Path("topologies"))

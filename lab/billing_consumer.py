@@ -1,6 +1,7 @@
 """Sample consumer group: processes each record once, and keeps a record of every processed one.
 
-`python -m lab.billing_consumer --help`. Control endpoint: lab/control_endpoint.py. Records: lab/application_records.py.
+`python -m watershed.lab.billing_consumer --help`. Control endpoint: lab/control_endpoint.py. Records:
+lab/application_records.py.
 Offsets are committed by hand, after the records were written down. `auto.offset.reset` is `error`: at a cluster
 where somebody forgot the group's offsets it stops and says so. Only the very first client of an empty
 directory commits the start offsets of its topics (--first earliest).
@@ -17,10 +18,15 @@ from typing import Any
 import click
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
-from lab.control_endpoint import ClientAddress, add_application_options, parse_client_address, serve_control_endpoint
-from lab.errors import LabError
-from lab.record_values import decode_numbered_value
+from watershed.lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
+from watershed.lab.control_endpoint import (
+    ClientAddress,
+    add_application_options,
+    parse_client_address,
+    serve_control_endpoint,
+)
+from watershed.lab.errors import LabError
+from watershed.lab.record_values import decode_numbered_value
 
 _COMMIT_S = 0.5
 _SESSION_MS = 45_000  # the default of librdkafka
@@ -177,7 +183,7 @@ def _commit(consumer: Consumer, positions: _Positions) -> bool:
 def main(argv: list[str] | None = None) -> None:
     """Runs the sample consumer until it is told to end (SIGTERM)."""
     parser = ArgumentParser(
-        prog="python -m lab.billing_consumer", description="Sample consumer with a control endpoint."
+        prog="python -m watershed.lab.billing_consumer", description="Sample consumer with a control endpoint."
     )
     add_application_options(parser)
     parser.add_argument("--group", help="consumer group; default: the name")

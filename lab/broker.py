@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import class_data_archive
-from lab.detached_process import (
+from watershed.lab import class_data_archive
+from watershed.lab.detached_process import (
     ProcessIdentity,
     end_processes,
     find_by_argument,
@@ -24,10 +24,10 @@ from lab.detached_process import (
     send_signal,
     spawn_detached,
 )
-from lab.errors import BrokerFailed
-from lab.free_ports import LOOPBACK_HOST
-from lab.jars import fetch_release, find_cache_folder, find_java, list_jvm_options
-from lab.releases import DEFAULT_RELEASE, KafkaRelease, find_release
+from watershed.lab.errors import BrokerFailed
+from watershed.lab.free_ports import LOOPBACK_HOST
+from watershed.lab.jars import fetch_release, find_cache_folder, find_java, list_jvm_options
+from watershed.lab.releases import DEFAULT_RELEASE, KafkaRelease, find_release
 
 _HEAP = ("-Xms128m", "-Xmx512m")
 _JVM = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lab.errors import LabError
+from watershed.lab.errors import LabError
 
 
 def compute_checksums(directory: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from lab.jars import fetch_jars, find_cache_folder, find_java, read_java_identity
+from watershed.lab.jars import fetch_jars, find_cache_folder, find_java, read_java_identity
 
 _Program = Literal["java", "mirrormaker"]  # "java": the brokers
 

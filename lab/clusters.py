@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab import broker as brokers_
-from lab import zookeeper as zookeepers
-from lab.api_versions import answers_api_versions
-from lab.broker import LabBroker
-from lab.detached_process import end_processes, is_alive, kill_process
-from lab.errors import BrokerFailed, LabError
-from lab.free_ports import find_free_ports
-from lab.jars import fetch_release, find_java
-from lab.releases import DEFAULT_RELEASE, find_release
-from lab.zookeeper import LabZooKeeper
+from watershed.lab import broker as brokers_
+from watershed.lab import zookeeper as zookeepers
+from watershed.lab.api_versions import answers_api_versions
+from watershed.lab.broker import LabBroker
+from watershed.lab.detached_process import end_processes, is_alive, kill_process
+from watershed.lab.errors import BrokerFailed, LabError
+from watershed.lab.free_ports import find_free_ports
+from watershed.lab.jars import fetch_release, find_java
+from watershed.lab.releases import DEFAULT_RELEASE, find_release
+from watershed.lab.zookeeper import LabZooKeeper
 
 _READY_S = 180.0  # on an idle machine 3 to 7 s
 _ARCHIVED_S = 60.0  # on an idle machine 4 s

@@ -9,10 +9,10 @@ import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
-from lab import class_data_archive
-from lab.broker import LOG4J_CONFIG
-from lab.errors import LabError
-from lab.jars import fetch_jars, find_java
+from watershed.lab import class_data_archive
+from watershed.lab.broker import LOG4J_CONFIG
+from watershed.lab.errors import LabError
+from watershed.lab.jars import fetch_jars, find_java
 
 GroupProtocol = Literal["classic", "consumer", "share"]
 

@@ -24,8 +24,8 @@ from typing import Any, Protocol
 
 import click
 
-from lab.errors import LabError
-from lab.free_ports import LOOPBACK_HOST
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import LOOPBACK_HOST
 
 _CLOSE_S = 60.0
 

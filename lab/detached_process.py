@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.errors import LabError
+from watershed.lab.errors import LabError
 
 
 @dataclass(frozen=True, slots=True)

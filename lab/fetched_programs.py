@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from lab.errors import LabError, ToolMissing
-from lab.jars import find_cache_folder
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.jars import find_cache_folder
 
 
 def find_fetched_program(name: str, pins: Sequence[Path], environ: Mapping[str, str]) -> Path:

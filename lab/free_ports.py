@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lab.errors import LabError
+from watershed.lab.errors import LabError
 
 LOOPBACK_HOST = "127.0.0.1"
 

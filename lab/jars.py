@@ -1,7 +1,7 @@
 """Jars by Maven coordinates, first of all Kafka's: fetched once, kept in the user's cache, shared by all checkouts.
 
-`python -m lab.jars [RELEASE …]` prints the directories (make uses that); with `--record` it fetches everything anew and
-writes down the checksums that later fetches are held to.
+`python -m watershed.lab.jars [RELEASE …]` prints the directories (make uses that); with `--record` it fetches
+everything anew and writes down the checksums that later fetches are held to.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from pathlib import Path
 
 import click
 
-from lab import checksums
-from lab.errors import LabError, ToolMissing
-from lab.releases import DEFAULT_RELEASE, RELEASES, RELEASES_POM, KafkaRelease, find_release, name_maven_properties
+from watershed.lab import checksums
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.releases import (
+    DEFAULT_RELEASE,
+    RELEASES,
+    RELEASES_POM,
+    KafkaRelease,
+    find_release,
+    name_maven_properties,
+)
 
 KAFKA_POM = Path(__file__).with_name("pom.xml")
 _LEAST_JAVA = 17  # Kafka 4 brokers (KIP-1013)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from lab import class_data_archive
-from lab.broker import LOG4J_CONFIG
-from lab.jars import fetch_jars, find_java
+from watershed.lab import class_data_archive
+from watershed.lab.broker import LOG4J_CONFIG
+from watershed.lab.jars import fetch_jars, find_java
 
 _CLASSES: Final = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.errors import LabError, ToolMissing
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
 
 KERBEROS_REALM = "LAB.EXAMPLE.INTERNAL"
 _PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local")

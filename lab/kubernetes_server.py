@@ -2,8 +2,9 @@
 no scheduler and no kubelet, so that whoever uses it binds pods to nodes and says what becomes of them.
 
 One program has all of it, built once from lab/kubernetes (Go modules, held to lab/kubernetes/go.sum) into the user's
-cache: `python -m lab.kubernetes_server build`. On two cores that are busy otherwise, the first build takes 16 minutes.
-`python -m lab.kubernetes_server` runs a server until Ctrl-C. Everything listens on 127.0.0.1 only.
+cache: `python -m watershed.lab.kubernetes_server build`. On two cores that are busy otherwise, the first build takes
+16 minutes.
+`python -m watershed.lab.kubernetes_server` runs a server until Ctrl-C. Everything listens on 127.0.0.1 only.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from typing import Final
 
 import click
 
-from lab.certificates import CertificateAuthority, write_secret_file
-from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
-from lab.errors import LabError
-from lab.fetched_programs import build_go_program, fetch_program_once, find_fetched_program
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
+from watershed.lab.errors import LabError
+from watershed.lab.fetched_programs import build_go_program, fetch_program_once, find_fetched_program
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
 
 KUBERNETES_FOLDER: Final = Path(__file__).with_name("kubernetes")
 ISSUER: Final = "https://kubernetes.default.svc"  # of service accounts' tokens
@@ -190,7 +191,7 @@ if __name__ == "__main__":
         if sys.argv[1:] == ["build"]:
             click.echo(str(fetch_kubernetes()))
         elif sys.argv[1:]:
-            sys.exit("usage: python -m lab.kubernetes_server [build]")
+            sys.exit("usage: python -m watershed.lab.kubernetes_server [build]")
         else:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             _run_in_foreground()

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import class_data_archive
-from lab.broker import LOG4J_CONFIG
-from lab.detached_process import ProcessIdentity, end_processes, is_alive, send_signal, spawn_detached
-from lab.errors import LabError
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from lab.jars import fetch_jars, find_java, list_jvm_options
+from watershed.lab import class_data_archive
+from watershed.lab.broker import LOG4J_CONFIG
+from watershed.lab.detached_process import ProcessIdentity, end_processes, is_alive, send_signal, spawn_detached
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.jars import fetch_jars, find_java, list_jvm_options
 
 _READY_S = 180.0
 _STOP_S = 60.0

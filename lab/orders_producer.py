@@ -1,6 +1,7 @@
 """Sample producer: writes orders without a pause, and keeps a record of every acknowledged one.
 
-`python -m lab.orders_producer --help`. Control endpoint: lab/control_endpoint.py. Records: lab/application_records.py.
+`python -m watershed.lab.orders_producer --help`. Control endpoint: lab/control_endpoint.py. Records:
+lab/application_records.py.
 Idempotent, acks=all. With --transactional-id small transactions, every so many of them aborted on purpose; only
 committed records count as acknowledged, an aborted transaction's numbers are used again.
 """
@@ -16,15 +17,20 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from lab.application_records import (
+from watershed.lab.application_records import (
     ApplicationRecord,
     ApplicationRecordFile,
     read_application_records,
     write_application_description,
 )
-from lab.control_endpoint import ClientAddress, add_application_options, parse_client_address, serve_control_endpoint
-from lab.errors import LabError
-from lab.record_values import MAX_TOPIC_KEYS, encode_key, encode_numbered_value
+from watershed.lab.control_endpoint import (
+    ClientAddress,
+    add_application_options,
+    parse_client_address,
+    serve_control_endpoint,
+)
+from watershed.lab.errors import LabError
+from watershed.lab.record_values import MAX_TOPIC_KEYS, encode_key, encode_numbered_value
 
 _FLUSH_S = 30.0
 _IN_FLIGHT = 10_000  # most records that may be sent and not yet acknowledged
@@ -223,7 +229,7 @@ def _persist(action: Any, stopping: threading.Event | None = None) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Runs the sample producer until it is told to end (SIGTERM)."""
     parser = ArgumentParser(
-        prog="python -m lab.orders_producer", description="Sample producer with a control endpoint."
+        prog="python -m watershed.lab.orders_producer", description="Sample producer with a control endpoint."
     )
     add_application_options(parser)
     parser.add_argument("--topics", required=True, help="comma-separated")

@@ -4,7 +4,7 @@ kfake (Go, of franz-go) is built from lab/kfake, Tansu (Rust) comes in a wheel; 
 cache, by the sums of lab/kfake/go.sum and lab/tansu.txt. Each is one broker on 127.0.0.1. kfake keeps what it stores
 over a restart; Tansu holds it in memory.
 
-`python -m lab.other_servers tansu` runs one until Ctrl-C.
+`python -m watershed.lab.other_servers tansu` runs one until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final
 
 import click
 
-from lab.api_versions import answers_api_versions
-from lab.detached_process import (
+from watershed.lab.api_versions import answers_api_versions
+from watershed.lab.detached_process import (
     ProcessIdentity,
     end_processes,
     find_by_argument,
@@ -32,9 +32,9 @@ from lab.detached_process import (
     kill_process,
     spawn_detached,
 )
-from lab.errors import LabError
-from lab.fetched_programs import build_go_program, fetch_program_once, run_or_complain
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.errors import LabError
+from watershed.lab.fetched_programs import build_go_program, fetch_program_once, run_or_complain
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
 
 TANSU: Final = "tansu"
 KFAKE_FOLDER: Final = Path(__file__).with_name("kfake")
@@ -162,7 +162,7 @@ def run_in_foreground(name: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit(f"usage: python -m lab.other_servers {' | '.join(list_other_servers())}")
+        sys.exit(f"usage: python -m watershed.lab.other_servers {' | '.join(list_other_servers())}")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         run_in_foreground(sys.argv[1])

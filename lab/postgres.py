@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.detached_process import ProcessIdentity, is_alive, send_signal, spawn_detached, wait_for_end
-from lab.errors import LabError
-from lab.free_ports import find_free_ports
+from watershed.lab.detached_process import ProcessIdentity, is_alive, send_signal, spawn_detached, wait_for_end
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import find_free_ports
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _READY_S = 60.0

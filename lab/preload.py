@@ -1,6 +1,7 @@
 """Preload: writes a topic full of numbered records, as fast as one core allows, and accounts for them in short.
 
-`python -m lab.preload --help`. Instead of an entry a record, `<directory>/<topic>.load.json` holds the count of each
+`python -m watershed.lab.preload --help`. Instead of an entry a record, `<directory>/<topic>.load.json` holds the count
+of each
 partition and the last number of each key: written only when everything is acknowledged (or committed). Loading again
 into the same directory goes on from there.
 """
@@ -21,9 +22,9 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lab.application_records import read_application_description, write_application_description
-from lab.errors import LabError
-from lab.record_values import MAX_TOPIC_KEYS, choose_partition, encode_key, encode_numbered_value
+from watershed.lab.application_records import read_application_description, write_application_description
+from watershed.lab.errors import LabError
+from watershed.lab.record_values import MAX_TOPIC_KEYS, choose_partition, encode_key, encode_numbered_value
 
 _TRANSACTION = 20_000  # records of a preload's transaction
 _FLUSH_S = 120.0
@@ -219,7 +220,7 @@ def _configuration(bootstrap: str, app: str, compression: str, transactional_id:
 
 def main(argv: list[str] | None = None) -> None:
     """Loads one topic and prints how many records it holds by now."""
-    parser = ArgumentParser(prog="python -m lab.preload", description="Fills a topic with numbered records.")
+    parser = ArgumentParser(prog="python -m watershed.lab.preload", description="Fills a topic with numbered records.")
     parser.add_argument("--directory", type=Path, required=True, help="where the account is kept")
     parser.add_argument("--name", default="history", help="the application in the values")
     parser.add_argument("--cluster", required=True, help="alias of the cluster, for the account")
@@ -249,7 +250,7 @@ def main(argv: list[str] | None = None) -> None:
             options.transactional_id,
         )
     except LabError as error:
-        sys.exit(f"lab.preload: {error}")
+        sys.exit(f"watershed.lab.preload: {error}")
     seconds = time.monotonic() - began
     rate = options.records / seconds
     click.echo(f"{options.topic}: {options.records} records in {seconds:.1f} s ({rate:.0f}/s), {done.records} in all")

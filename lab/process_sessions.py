@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from lab.detached_process import ProcessIdentity
+from watershed.lab.detached_process import ProcessIdentity
 
 
 def list_session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import clusters
-from lab.clusters import Lab, LabCluster
-from lab.fault_proxy import FaultProxy
-from lab.free_ports import LOOPBACK_HOST, reserve_port_decade
+from watershed.lab import clusters
+from watershed.lab.clusters import Lab, LabCluster
+from watershed.lab.fault_proxy import FaultProxy
+from watershed.lab.free_ports import LOOPBACK_HOST, reserve_port_decade
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,19 @@ from collections.abc import Mapping, Sequence
 import cramjam
 import crc32c
 
-from clusters.admin import Admin
-from clusters.record_batch import BATCH_CRC_START, CODEC_IDS, RECORD_BATCH_HEADER_BYTES, BatchRecord, build_batch
-from clusters.settings import ConnectionSettings
-from clusters.varints import encode_zigzag
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import ProducePartition
-from lab.errors import LabError
+from watershed.clusters.admin import Admin
+from watershed.clusters.record_batch import (
+    BATCH_CRC_START,
+    CODEC_IDS,
+    RECORD_BATCH_HEADER_BYTES,
+    BatchRecord,
+    build_batch,
+)
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.varints import encode_zigzag
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.lab.errors import LabError
 
 _CHUNK = 1 << 20
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.errors import LabError
+from watershed.lab.errors import LabError
 
 DEFAULT_RELEASE = "4.3.1"
 RELEASES_POM = Path(__file__).with_name("releases") / "pom.xml"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lab.detached_process import (
+from watershed.lab.detached_process import (
     ProcessIdentity,
     end_processes,
     find_by_argument,
@@ -27,8 +27,8 @@ from lab.detached_process import (
     kill_process,
     spawn_detached,
 )
-from lab.errors import ApplicationFailed, LabError
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.errors import ApplicationFailed, LabError
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
 
 _READY_S = 180.0
 _ANSWER_S = 90.0

@@ -1,6 +1,7 @@
 """A bill of materials, in CycloneDX's JSON: Python packages, the jars of the POMs and Go modules, with their hashes.
 
-`python -m lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin that: two
+`python -m watershed.lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin
+that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
 What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`) is in it, too.
 """
@@ -16,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lab import checksums
-from lab.errors import LabError
-from lab.jars import KAFKA_POM, name_checksum_file
+from watershed.lab import checksums
+from watershed.lab.errors import LabError
+from watershed.lab.jars import KAFKA_POM, name_checksum_file
 
 SBOM_ROOT = Path(__file__).resolve().parents[1]
 _PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^ ;\\]+)")

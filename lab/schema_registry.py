@@ -1,6 +1,6 @@
 """A schema registry on this machine: Apicurio's, with nothing on disk but its log.
 
-`python -m lab.schema_registry` fetches it and prints where it is (make uses that).
+`python -m watershed.lab.schema_registry` fetches it and prints where it is (make uses that).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import click
 
-from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
-from lab.errors import LabError
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from lab.jars import fetch_jars, find_java
+from watershed.lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.jars import fetch_jars, find_java
 
 _POM = Path(__file__).with_name("registry.pom.xml")
 _API = "/apis/ccompat/v7"

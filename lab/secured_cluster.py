@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab import clusters
-from lab.certificates import CertificateAuthority, write_secret_file
-from lab.clusters import LabCluster
-from lab.errors import LabError
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from lab.identity_provider import AUDIENCE, ISSUER, IdentityProvider
+from watershed.lab import clusters
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.lab.clusters import LabCluster
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.identity_provider import AUDIENCE, ISSUER, IdentityProvider
 
 USER, PASSWORD = "ann", "a-p455w0rd: with 'quotes', ünicode"
 CLIENT, SECRET = "watershed-lab", "client s3cr3t/+:"

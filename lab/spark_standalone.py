@@ -19,10 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from lab import detached_process
-from lab.detached_process import ProcessIdentity
-from lab.errors import LabError, ToolMissing
-from lab.jars import find_java
+from watershed.lab import detached_process
+from watershed.lab.detached_process import ProcessIdentity
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.jars import find_java
 
 _HOST = "127.0.0.1"
 _READY_S = 120.0  # on an idle machine 3 s

@@ -1,7 +1,7 @@
 """Sample application of Kafka Streams with state: it counts records by a bucket of their key (lab/KeyCounts.java).
 
-`python -m lab.streams_application --help`. Control endpoint: lab/control_endpoint.py. Each client is a Java process of
-its own with an empty state directory, so a client always restores its counts from the changelog.
+`python -m watershed.lab.streams_application --help`. Control endpoint: lab/control_endpoint.py. Each client is a Java
+process of its own with an empty state directory, so a client always restores its counts from the changelog.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import threading
 from argparse import ArgumentParser
 from pathlib import Path
 
-from lab.control_endpoint import ClientAddress, add_application_options, parse_client_address, serve_control_endpoint
-from lab.detached_process import end_processes, is_alive, spawn_detached
-from lab.errors import LabError, ToolMissing
-from lab.jars import fetch_jars, find_java, list_jvm_options
+from watershed.lab.control_endpoint import (
+    ClientAddress,
+    add_application_options,
+    parse_client_address,
+    serve_control_endpoint,
+)
+from watershed.lab.detached_process import end_processes, is_alive, spawn_detached
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.jars import fetch_jars, find_java, list_jvm_options
 
 STREAMS_POM = Path(__file__).with_name("streams.pom.xml")
 _PROGRAM = Path(__file__).with_name("KeyCounts.java")
@@ -76,7 +81,7 @@ class _StreamsApplication:
 def main(argv: list[str] | None = None) -> None:
     """Runs the application until it is told to end (SIGTERM)."""
     parser = ArgumentParser(
-        prog="python -m lab.streams_application",
+        prog="python -m watershed.lab.streams_application",
         description="Sample application of Kafka Streams with a control endpoint; its name is its application id.",
     )
     add_application_options(parser)

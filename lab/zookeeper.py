@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.broker import build_java_command
-from lab.detached_process import ProcessIdentity, find_by_argument, is_alive, spawn_detached
-from lab.errors import LabError
-from lab.free_ports import LOOPBACK_HOST
-from lab.releases import ZOOKEEPER_MAIN, find_release
+from watershed.lab.broker import build_java_command
+from watershed.lab.detached_process import ProcessIdentity, find_by_argument, is_alive, spawn_detached
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import LOOPBACK_HOST
+from watershed.lab.releases import ZOOKEEPER_MAIN, find_release
 
 _HEAP = ("-Xmx64m",)
 _READY_S = 120.0  # on an idle machine 1 s

@@ -11,21 +11,21 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from clusters.admin import Admin
-from clusters.capabilities import ask_brokers, check_requests
-from clusters.control_records import read_control_log
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.control_values import log_invalid_record
-from clusters.errors import RequestRefused
-from clusters.fleet import build_fleet_key, read_fleets, write_fleet
-from clusters.flow_records import FlowRecord, read_flows, write_flow
-from clusters.producer_registry import ProducerRecord, read_producers, register_producer
-from clusters.protection_records import read_protections
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.wire.connection import open_connection
-from replicator.apply_fleets import build_fleet_record
-from replicator.apply_neighbours import adapt_to_neighbours
-from replicator.apply_refusals import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.capabilities import ask_brokers, check_requests
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
+from watershed.clusters.control_values import log_invalid_record
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.fleet import build_fleet_key, read_fleets, write_fleet
+from watershed.clusters.flow_records import FlowRecord, read_flows, write_flow
+from watershed.clusters.producer_registry import ProducerRecord, read_producers, register_producer
+from watershed.clusters.protection_records import read_protections
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.apply_fleets import build_fleet_record
+from watershed.replicator.apply_neighbours import adapt_to_neighbours
+from watershed.replicator.apply_refusals import (
     CannotApply,
     combine_with_probes,
     keep_delivery,
@@ -35,17 +35,17 @@ from replicator.apply_refusals import (
     refuse_reserved_targets,
     require_guarantee,
 )
-from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
-from replicator.ledger.ledger import read_ledger
-from replicator.sync.protection import remove_protection
-from replicator.sync.schemas import require_registries
-from replicator.sync.sync_on_apply import apply_sync_differences
-from replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
-from topology.acl_translation import render_acl
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee
-from topology.drift import FieldDrift
-from topology.plan import Plan, PlanFlow
+from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.sync.protection import remove_protection
+from watershed.replicator.sync.schemas import require_registries
+from watershed.replicator.sync.sync_on_apply import apply_sync_differences
+from watershed.replicator.topic_mapping import MappedTopic, map_topics, read_copied_topics
+from watershed.topology.acl_translation import render_acl
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import Plan, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from clusters.fleet import FleetRecord, build_fleet_key
-from topology.drift import FieldDrift
-from topology.plan import Plan, PlanCluster, PlanFlow, WorkerPlacement
+from watershed.clusters.fleet import FleetRecord, build_fleet_key
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, WorkerPlacement
 
 
 def build_fleet_record(plan: Plan, target: str, before: FleetRecord | None) -> FleetRecord:

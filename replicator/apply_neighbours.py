@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from clusters.flow_records import FlowRecord
-from replicator.apply_refusals import CannotApply
-from topology.delivery_mode import choose_delivery_modes
-from topology.finding import FileSpan
-from topology.model import CheckedValue, Flow, Topology
-from topology.plan import PlanFlow
-from topology.related_flows import find_related_flows
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.topology.delivery_mode import choose_delivery_modes
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.related_flows import find_related_flows
 
 _NOWHERE = CheckedValue(FileSpan("", 0, 0, 0, 0))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from clusters.capabilities import BrokerAnswers, combine_answers
-from clusters.flow_records import FlowRecord
-from replicator.errors import ReplicatorError
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee, explain_refusal
-from topology.inventory import Inventory, InventoryCluster
-from topology.plan import Plan, PlanFlow
-from topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
-from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
+from watershed.clusters.capabilities import BrokerAnswers, combine_answers
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.errors import ReplicatorError
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE, Guarantee, explain_refusal
+from watershed.topology.inventory import Inventory, InventoryCluster
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
+from watershed.topology.reserved_topics import explain_reserved_topic, find_reserved_targets
 
 _ANEW = "give the flow a `suffix` and target names of its own (`naming`), which starts a second copy"
 

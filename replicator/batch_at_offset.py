@@ -5,15 +5,15 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition
-from replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
-from replicator.batch.records import decode_records
-from replicator.errors import BadBatch, ReplicatorError
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition
+from watershed.replicator.batch.record_batch import UNKNOWN_RECORD_COUNT, RawBatch, decode_batches
+from watershed.replicator.batch.records import decode_records
+from watershed.replicator.errors import BadBatch, ReplicatorError
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 
 class NoRecordAtOffset(ReplicatorError):

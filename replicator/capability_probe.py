@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from clusters.admin import Admin
-from clusters.capabilities import read_capabilities
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.errors import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.capabilities import read_capabilities
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.errors import (
     ClusterError,
     ProtocolError,
     RequestRefused,
@@ -30,24 +30,24 @@ from clusters.errors import (
     Unauthorised,
     Unreachable,
 )
-from clusters.record_batch import BATCH_CRC_START, RECORD_BATCH_HEADER_BYTES, build_simple_batch
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_COMMITTED, FetchPartition, ProducedPartition, ProducePartition
-from clusters.wire.topic_names import is_stand_in_id
-from replicator.batch.codecs import CODEC_NAMES, compress_payload
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.aligned.log_end import decode_coordinator_epoch
-from replicator.copy.aligned.target_log import TargetLog, take_only_answer
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.transactional_producer import TransactionalProducer
-from replicator.errors import BadBatch
-from replicator.partition_states import Halt
-from replicator.probe_topic import create_probe_topic, require_topic_deletion
-from topology import cluster_capabilities as names
-from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
+from watershed.clusters.record_batch import BATCH_CRC_START, RECORD_BATCH_HEADER_BYTES, build_simple_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchPartition, ProducedPartition, ProducePartition
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.replicator.batch.codecs import CODEC_NAMES, compress_payload
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.aligned.log_end import decode_coordinator_epoch
+from watershed.replicator.copy.aligned.target_log import TargetLog, take_only_answer
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.transactional_producer import TransactionalProducer
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.partition_states import Halt
+from watershed.replicator.probe_topic import create_probe_topic, require_topic_deletion
+from watershed.topology import cluster_capabilities as names
+from watershed.topology.cluster_capabilities import ClusterCapabilities, TriedCapability
 
 _APPEARS_S: Final = 10.0
 _PAUSE_S: Final = 0.1

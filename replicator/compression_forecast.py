@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_COMMITTED
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
-from replicator.recovery.source_comparison import read_batches_at
-from topology.egress_compression import EgressCompression
-from topology.plan import Plan, PlanFlow
-from topology.rounded_amounts import render_counted_noun, render_rounded_size
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from watershed.replicator.recovery.source_comparison import read_batches_at
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.rounded_amounts import render_counted_noun, render_rounded_size
 
 MOST_TOPICS: Final = 200  # of a flow; those that hold the most offsets
 _NEAR_THE_END: Final = 1_000  # offsets in front of it

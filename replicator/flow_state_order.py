@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter, encode_control_value
-from clusters.flow_records import JOURNALED_PREFIX, FlowRecord, FlowState, write_flow
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, encode_control_value
+from watershed.clusters.flow_records import JOURNALED_PREFIX, FlowRecord, FlowState, write_flow
 
 FlowOrder = Literal["pause", "resume", "stop", "restart"]
 FLOW_ORDERS: Final[dict[FlowOrder, FlowState]] = {

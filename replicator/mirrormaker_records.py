@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from replicator.errors import ReplicatorError
+from watershed.replicator.errors import ReplicatorError
 
 _INT16, _INT32, _INT64, _TWO_INT64 = (struct.Struct(f">{each}") for each in ("h", "i", "q", "qq"))
 _VERSION: Final = 0  # of checkpoints and heartbeats

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
-from clusters.control_topics import ControlWriter
-from clusters.flow_records import FlowRecord
-from clusters.partition_orders import PartitionMove, PartitionPause, is_chosen_worker, render_order_place
-from clusters.worker_heartbeats import WorkerHeartbeat
-from replicator.flow_state_order import write_ordered_flow
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_orders import PartitionMove, PartitionPause, is_chosen_worker, render_order_place
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.flow_state_order import write_ordered_flow
 
 PartitionOrderKind = Literal["pause", "resume", "move", "release"]
 MAX_ORDERS: Final = 1_000  # that a flow's record holds: it is read whole by everybody, at every change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
 
 MAX_BATCHES_IN_FLIGHT: Final = 5  # batches a broker remembers of a producer (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 PRODUCER_EXPIRY_MARGIN_MS: Final = 600_000  # a broker looks for expired producers every ten minutes

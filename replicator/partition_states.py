@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from replicator.batch.record_batch import RawBatch
+    from watershed.replicator.batch.record_batch import RawBatch
 
-from topology.shell_command import quote_shell_argument
+from watershed.topology.shell_command import quote_shell_argument
 
 STARTING: Final = "starting"  # finding out where to go on
 CATCHING_UP: Final = "catching_up"

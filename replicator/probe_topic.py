@@ -11,12 +11,12 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.target_log import TargetLog
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.target_log import TargetLog
 
 PROBE_TOPIC_PREFIX: Final = "watershed.probe-"
 _DELETED_S: Final = 60.0

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from clusters.cluster_protocol import ClusterProtocol, TopicShape
-from clusters.errors import ClusterError, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.copy import log_append_time
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.limits import DEFAULT_MAX_BATCH_BYTES, TargetLimits
-from replicator.partition_states import Halt
-from topology.plan import PlanFlow
-from topology.reserved_topics import explain_reserved_topic
-from topology.shell_command import render_shell_command
-from topology.target_configs import (
+from watershed.clusters.cluster_protocol import ClusterProtocol, TopicShape
+from watershed.clusters.errors import ClusterError, Unauthorised, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.copy import log_append_time
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.ledger.ledger import Ledger, read_ledger
+from watershed.replicator.limits import DEFAULT_MAX_BATCH_BYTES, TargetLimits
+from watershed.replicator.partition_states import Halt
+from watershed.topology.plan import PlanFlow
+from watershed.topology.reserved_topics import explain_reserved_topic
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.target_configs import (
     MAX_MESSAGE_CONFIG,
     TIMESTAMP_TYPE_CONFIG,
     build_target_configs,

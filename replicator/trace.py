@@ -13,20 +13,20 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from clusters.alignment_records import read_alignments
-from clusters.control_topics import compute_slot
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.producer_registry import ProducerRecord, read_producers
-from clusters.settings import SettingsLookup
-from clusters.wire.connection import open_connection
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.batch.record_batch import RawBatch
-from replicator.batch_at_offset import BatchAtOffset, NoRecordAtOffset, read_batch_at
-from replicator.errors import ReplicatorError
-from replicator.ledger.foreign_part import JoinedOffsetMap
-from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.recovery.recovery_point import is_same_topic
+from watershed.clusters.alignment_records import read_alignments
+from watershed.clusters.control_topics import compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.producer_registry import ProducerRecord, read_producers
+from watershed.clusters.settings import SettingsLookup
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch_at_offset import BatchAtOffset, NoRecordAtOffset, read_batch_at
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.foreign_part import JoinedOffsetMap
+from watershed.replicator.ledger.ledger import Ledger, read_ledger
+from watershed.replicator.recovery.recovery_point import is_same_topic
 
 _MAX_HOPS = 64
 _ADOPTED = "adopted"  # the kind of a hop that another tool copied, and a flow went on behind

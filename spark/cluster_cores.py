@@ -17,9 +17,9 @@ from os import environ as process_environment
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from spark.errors import WrongUse
-from topology.bounded_json import parse_json_object
-from topology.text_escaping import escape_controls
+from watershed.spark.errors import WrongUse
+from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.text_escaping import escape_controls
 
 FLEET_NAME: Final = "watershed-replicate"  # Spark applications are called so, and further words behind it
 PROOF_NAME: Final = "watershed-verify"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark.errors import SparkError
+from watershed.spark.errors import SparkError
 
 # what our own code raised on an executor stands in the traceback of the task
 _OURS = re.compile(r"^(?:clusters|replicator|spark|topology)\.[\w.]+: (.+)$", re.MULTILINE)

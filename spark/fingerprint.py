@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from clusters.record_fingerprint import (
+from watershed.clusters.record_fingerprint import (
     FINGERPRINT_SEED,
     NOT_NULL_SEED,
     NULL_HASH,
@@ -25,7 +25,7 @@ from clusters.record_fingerprint import (
     encode_headers_bin,
     fingerprint_record,
 )
-from spark.reading.xxh64 import I64, U64, ByteArray, hash_longs, hash_slices
+from watershed.spark.reading.xxh64 import I64, U64, ByteArray, hash_longs, hash_slices
 
 # Columns key, value, headers_bin (BINARY) and timestamp_ms (BIGINT).
 SPARK_SQL = {

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark.progress import DriverAddress
+from watershed.spark.progress import DriverAddress
 
 _HELLO_S = 10.0
 _SILENT_S = 15.0  # after which a task is taken for lost, as Spark takes its executor

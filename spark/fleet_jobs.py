@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from replicator.worker.worker_host import WorkerHost, WorkerObservation
-from spark.cluster_cores import FleetCoreLimit, describe_fleet_room
-from spark.errors import SparkError
-from spark.fleet_connection import FleetDriver
+from watershed.replicator.worker.worker_host import WorkerHost, WorkerObservation
+from watershed.spark.cluster_cores import FleetCoreLimit, describe_fleet_room
+from watershed.spark.errors import SparkError
+from watershed.spark.fleet_connection import FleetDriver
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

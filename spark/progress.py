@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from spark.reading.range_requests import RangeRequest, SumKind
-    from spark.reading.range_sums import RangeSum
+    from watershed.spark.reading.range_requests import RangeRequest, SumKind
+    from watershed.spark.reading.range_sums import RangeSum
 
 _CONNECT_S = 3.0
 _EVERY_S = 5.0  # between two lines for people

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spark.judging.group_position_reading import has_group_sync
-from topology.plan import Plan, PlanFlow
+from watershed.spark.judging.group_position_reading import has_group_sync
+from watershed.topology.plan import Plan, PlanFlow
 
 PROOF_LEVELS = ("L0", "L1", "L2", "L3")
 

@@ -16,51 +16,55 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from spark.errors import WrongUse
-from spark.evidence.evidence_folder import write_evidence_folder
-from spark.evidence.proof_results import ProofFindings, build_results, build_run_id
-from spark.foreign.aborted_records import find_copied_aborted_records
-from spark.foreign.inferred_alignment import build_spark_sampler, observe_foreign_copy
-from spark.foreign.mirrormaker_hints import read_mirrormaker_hints
-from spark.judging.coverage_warnings import describe_flows_left_out, find_deleted_topics, find_partitions_without_source
-from spark.judging.earlier_proof import EarlierProof, read_earlier_proof
-from spark.judging.flow_observation import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.evidence_folder import write_evidence_folder
+from watershed.spark.evidence.proof_results import ProofFindings, build_results, build_run_id
+from watershed.spark.foreign.aborted_records import find_copied_aborted_records
+from watershed.spark.foreign.inferred_alignment import build_spark_sampler, observe_foreign_copy
+from watershed.spark.foreign.mirrormaker_hints import read_mirrormaker_hints
+from watershed.spark.judging.coverage_warnings import (
+    describe_flows_left_out,
+    find_deleted_topics,
+    find_partitions_without_source,
+)
+from watershed.spark.judging.earlier_proof import EarlierProof, read_earlier_proof
+from watershed.spark.judging.flow_observation import (
     AlignmentReader,
     FlowFacts,
     observe_partitions,
     read_flow_facts,
     read_ledger_alignment,
 )
-from spark.judging.group_position_landing import LandedPosition
-from spark.judging.group_position_reading import (
+from watershed.spark.judging.group_position_landing import LandedPosition
+from watershed.spark.judging.group_position_reading import (
     FlowGroupPositions,
     GroupSelection,
     add_group_findings,
     read_group_positions,
     run_landing_tests,
 )
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition, ProofReaders
-from spark.judging.proof_window import ObservedPartition, PartitionPair
-from spark.judging.quarantine_side import build_quarantine_facts, read_quarantined_records
-from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
-from spark.judging.record_ownership import describe_application_records, read_own_producer_ids
-from spark.judging.source_truncation import exclude_truncated_ends
-from spark.judging.verdict import Counts, ProofJudgement
-from spark.judging.writes_after_fence import add_fence_findings, describe_open_transactions
-from spark.progress import build_progress_printer
-from spark.proof_request import ProofRequest
-from spark.proof_scope import count_without_copy, find_partitions_not_begun, fix_partitions
-from spark.proof_session import start_proof_session
-from spark.reading.range_requests import RangeRequest
-from spark.reading.read_limits import ReadLimits, build_read_limits
-from spark.reading.schema_id_rewrite import read_schema_id_pairs
-from spark.session import end_session
-from spark.spark_range_readers import build_spark_readers, count_range_records, open_small_range_reader
-from spark.transform.compiled_transform import compile_transform
-from topology.plan import Plan, PlanFlow
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair
+from watershed.spark.judging.quarantine_side import build_quarantine_facts, read_quarantined_records
+from watershed.spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
+from watershed.spark.judging.record_ownership import describe_application_records, read_own_producer_ids
+from watershed.spark.judging.source_truncation import exclude_truncated_ends
+from watershed.spark.judging.verdict import Counts, ProofJudgement
+from watershed.spark.judging.writes_after_fence import add_fence_findings, describe_open_transactions
+from watershed.spark.progress import build_progress_printer
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_scope import count_without_copy, find_partitions_not_begun, fix_partitions
+from watershed.spark.proof_session import start_proof_session
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.read_limits import ReadLimits, build_read_limits
+from watershed.spark.reading.schema_id_rewrite import read_schema_id_pairs
+from watershed.spark.session import end_session
+from watershed.spark.spark_range_readers import build_spark_readers, count_range_records, open_small_range_reader
+from watershed.spark.transform.compiled_transform import compile_transform
+from watershed.topology.plan import Plan, PlanFlow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

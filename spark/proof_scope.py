@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from clusters.flow_records import StartPosition, choose_start
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.copy.quarantine import QuarantinedRecord
-from spark.foreign.inferred_alignment import choose_window_start
-from spark.judging.earlier_proof import EarlierProof, merge_neighbour_chunks, select_rechecked_chunks
-from spark.judging.flow_observation import FlowFacts
-from spark.judging.partition_sizes import read_partition_bytes
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, choose_chunk_offsets, fix_window
-from spark.judging.quarantine_side import build_quarantined_offsets
-from spark.judging.verdict import Counts
-from spark.proof_request import ProofRequest
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.clusters.flow_records import StartPosition, choose_start
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.copy.quarantine import QuarantinedRecord
+from watershed.spark.foreign.inferred_alignment import choose_window_start
+from watershed.spark.judging.earlier_proof import EarlierProof, merge_neighbour_chunks, select_rechecked_chunks
+from watershed.spark.judging.flow_observation import FlowFacts
+from watershed.spark.judging.partition_sizes import read_partition_bytes
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, choose_chunk_offsets, fix_window
+from watershed.spark.judging.quarantine_side import build_quarantined_offsets
+from watershed.spark.judging.verdict import Counts
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 
 
 def fix_partitions(

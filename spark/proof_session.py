@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from spark.cluster_cores import (
+from watershed.spark.cluster_cores import (
     PROOF_NAME,
     compute_proof_limit,
     describe_core_wait,
     has_room,
     read_cluster_cores,
 )
-from spark.session import create_spark_session, merge_spark_settings, read_spark_master
+from watershed.spark.session import create_spark_session, merge_spark_settings, read_spark_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""The fleet as a Spark application: `python -m spark.replicate --topology PATH --target ALIAS --workers N`.
+"""The fleet as a Spark application: `python -m watershed.spark.replicate --topology PATH --target ALIAS --workers N`.
 
 Every worker of the replicator is a Spark job of one task, which hosts it until it is told to stop. Workers share the
 partitions among themselves by Kafka's group protocol, so Spark only has to keep them alive: a worker that dies makes
@@ -31,14 +31,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.errors import ReplicatorError
-from replicator.worker.fleet_lease import FleetLease
-from replicator.worker.fleet_supervisor import FleetSupervisor
-from replicator.worker.worker_processes import ProcessHost
-from spark.cluster_cores import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError, SecretMissing, Unauthorised, WrongCluster
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.worker.fleet_lease import FleetLease
+from watershed.replicator.worker.fleet_supervisor import FleetSupervisor
+from watershed.replicator.worker.worker_processes import ProcessHost
+from watershed.spark.cluster_cores import (
     BEGUN_PREFIX,
     FLEET_NAME,
     LEFT_SETTING,
@@ -48,14 +48,14 @@ from spark.cluster_cores import (
     describe_fixed_size,
     read_cluster_cores,
 )
-from spark.console import write_error_line
-from spark.errors import SparkError, WrongUse
-from spark.failure_text import raise_as_spark_error
-from spark.fleet_connection import FleetDriver, connect_to_driver
-from spark.fleet_jobs import SparkJobHost
-from spark.progress import DriverAddress
-from spark.resource_wait import warn_while_waiting
-from spark.session import (
+from watershed.spark.console import write_error_line
+from watershed.spark.errors import SparkError, WrongUse
+from watershed.spark.failure_text import raise_as_spark_error
+from watershed.spark.fleet_connection import FleetDriver, connect_to_driver
+from watershed.spark.fleet_jobs import SparkJobHost
+from watershed.spark.progress import DriverAddress
+from watershed.spark.resource_wait import warn_while_waiting
+from watershed.spark.session import (
     create_spark_session,
     end_session,
     find_driver_address,
@@ -63,9 +63,9 @@ from spark.session import (
     merge_spark_settings,
     require_java,
 )
-from topology.errors import TopologyError
-from topology.language.flow import MOST_WORKERS
-from topology.plan import Plan, decode_plan, encode_plan
+from watershed.topology.errors import TopologyError
+from watershed.topology.language.flow import MOST_WORKERS
+from watershed.topology.plan import Plan, decode_plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,7 +140,7 @@ class FleetStateFile:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Hosts the workers until they are stopped (exit code 0) or cannot go on (2)."""
-    from topology import compile_path
+    from watershed.topology import compile_path
 
     options = _parser().parse_args(arguments)
     state = FleetStateFile(options.state, {"pid": os.getpid(), "target": options.target, "workers": [], "reason": ""})
@@ -352,8 +352,8 @@ def host_worker(
 
     A cluster that is in trouble is tried again; what a person has to mend ends the task with its reason.
     """
-    from replicator.worker.log_format import configure_logging
-    from replicator.worker.worker import run_worker
+    from watershed.replicator.worker.log_format import configure_logging
+    from watershed.replicator.worker.worker import run_worker
 
     configure_logging()
     plan = decode_plan(plan_text)
@@ -413,7 +413,17 @@ def read_cores_left(settings: Mapping[str, str]) -> int | None:
 
 def _build_near_command(topology: Path, target: str, _place: int, epoch: int) -> list[str]:
     """What runs a worker beside the driver. It may outlive it: it ends when a later epoch is ready."""
-    return [sys.executable, "-m", "cli.main", "worker", str(topology), "--target", target, "--epoch", str(epoch)]
+    return [
+        sys.executable,
+        "-m",
+        "watershed.cli.main",
+        "worker",
+        str(topology),
+        "--target",
+        target,
+        "--epoch",
+        str(epoch),
+    ]
 
 
 def _check(plan: Plan, target: str) -> None:
@@ -436,7 +446,9 @@ def _give_up(state: FleetStateFile) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark.replicate", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m watershed.spark.replicate", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--target", required=True, metavar="ALIAS", help="serve all flows into this cluster")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="default: what the flows ask for")

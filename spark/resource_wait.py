@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark.cluster_cores import (
+from watershed.spark.cluster_cores import (
     BEGUN_PREFIX,
     WAITING_PREFIX,
     ClusterCores,

@@ -20,10 +20,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark.cluster_cores import list_master_addresses
-from spark.errors import JavaMissing, WrongUse
-from spark.failure_text import raise_as_spark_error
-from spark.shipping import PACKAGE_ARCHIVE, write_package_archive
+from watershed.spark.cluster_cores import list_master_addresses
+from watershed.spark.errors import JavaMissing, WrongUse
+from watershed.spark.failure_text import raise_as_spark_error
+from watershed.spark.shipping import PACKAGE_ARCHIVE, write_package_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -7,20 +7,22 @@ machine and Python, and is the executors' own (docs/engines.md).
 from __future__ import annotations
 
 import zipfile
-from importlib import import_module
 from pathlib import Path
 
+import watershed
+
 PACKAGE_ARCHIVE = "watershed.zip"
-SHIPPED_PACKAGES = ("clusters", "replicator", "spark", "topology")
+SHIPPED_ROOMS = ("clusters", "replicator", "spark", "topology")
 
 
 def write_package_archive(directory: Path) -> Path:
     """Write ARCHIVE there: our packages, as this process has imported them."""
     archive = directory / PACKAGE_ARCHIVE
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
-        for package in SHIPPED_PACKAGES:
-            [root] = import_module(package).__path__
-            for path in sorted(Path(root).rglob("*")):
+        package = Path(watershed.__file__).parent
+        out.write(package / "__init__.py", "watershed/__init__.py")
+        for room in SHIPPED_ROOMS:
+            for path in sorted((package / room).rglob("*")):
                 if path.suffix in (".py", ".json"):
-                    out.write(path, Path(package, path.relative_to(root)))
+                    out.write(path, Path("watershed", path.relative_to(package)))
     return archive

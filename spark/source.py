@@ -2,7 +2,7 @@
 
 ::
 
-    from spark.source import register_format
+    from watershed.spark.source import register_format
 
     register_format(session)
     frame = (
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from spark.errors import WrongUse
+from watershed.spark.errors import WrongUse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ FORMAT_NAME = "kafka-batches"
 def register_format(session: SparkSession) -> None:
     """Make the format known to a session, for as long as it lives; executors elsewhere get our packages (what those
     import they must have themselves, see docs/engines.md)."""
-    from spark.session import is_local_master, ship_packages
+    from watershed.spark.session import is_local_master, ship_packages
 
     if not is_local_master(session.sparkContext.master or ""):  # typed optional; a running context has one
         ship_packages(session.sparkContext)
@@ -56,15 +56,15 @@ class KafkaBatches(DataSource):
 
     def schema(self) -> StructType:
         """Columns of the rows that the options ask for. Raises WrongUse."""
-        from spark.datasource.columns import build_row_schema
-        from spark.datasource.options import parse_row_options
+        from watershed.spark.datasource.columns import build_row_schema
+        from watershed.spark.datasource.options import parse_row_options
 
         return build_row_schema(*parse_row_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`. Raises WrongUse."""
-        from spark.datasource.batch_reader import BatchReader, PushdownReader
-        from spark.datasource.options import parse_read_options
+        from watershed.spark.datasource.batch_reader import BatchReader, PushdownReader
+        from watershed.spark.datasource.options import parse_read_options
 
         asked = parse_read_options(self.options)
         if asked.limit is not None:
@@ -73,21 +73,21 @@ class KafkaBatches(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`. Raises WrongUse."""
-        from spark.datasource.options import parse_read_options
-        from spark.datasource.stream_reader import StreamReader
+        from watershed.spark.datasource.options import parse_read_options
+        from watershed.spark.datasource.stream_reader import StreamReader
 
         return StreamReader(parse_read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For `df.write`. Raises WrongUse."""
-        from spark.datasource.options import parse_write_options
-        from spark.datasource.row_writers import BatchWriter
+        from watershed.spark.datasource.options import parse_write_options
+        from watershed.spark.datasource.row_writers import BatchWriter
 
         return BatchWriter(parse_write_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For `df.writeStream`. Raises WrongUse."""
-        from spark.datasource.options import parse_write_options
-        from spark.datasource.row_writers import StreamWriter
+        from watershed.spark.datasource.options import parse_write_options
+        from watershed.spark.datasource.row_writers import StreamWriter
 
         return StreamWriter(parse_write_options(self.options), schema, overwrite)

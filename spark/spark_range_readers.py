@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from replicator.ledger.offset_map import ExplicitRun
-from spark.errors import SparkError
-from spark.failure_text import raise_as_spark_error
-from spark.fingerprint import RecordFingerprints
-from spark.judging.key_state_reading import (
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.spark.errors import SparkError
+from watershed.spark.failure_text import raise_as_spark_error
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.key_state_reading import (
     BucketNumber,
     BucketRead,
     KeyStateJob,
@@ -30,20 +30,20 @@ from spark.judging.key_state_reading import (
     merge_key_state_results,
     read_key_states,
 )
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
-from spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
-from spark.judging.record_difference import NeighbourSearch, RecordDifference, compare_records
-from spark.judging.repeated_records import EarlierSearch, compare_with_repeats
-from spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
-from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.lag_pause import wait_for_lag
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_all_fingerprints, read_fingerprints
-from spark.reading.range_requests import RangeRequest, split_into_streams
-from spark.reading.range_sums import RangeSum, sum_ranges
-from spark.reading.read_limits import (
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from watershed.spark.judging.quarantine_side import add_quarantined, set_aside_quarantined
+from watershed.spark.judging.record_difference import NeighbourSearch, RecordDifference, compare_records
+from watershed.spark.judging.repeated_records import EarlierSearch, compare_with_repeats
+from watershed.spark.progress import DriverAddress, ProgressCallback, ProgressListener, ProgressReporter
+from watershed.spark.reading.broker_connections import BrokerConnections
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.lag_pause import wait_for_lag
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_address import build_partition_address
+from watershed.spark.reading.range_reader import read_all_fingerprints, read_fingerprints
+from watershed.spark.reading.range_requests import RangeRequest, split_into_streams
+from watershed.spark.reading.range_sums import RangeSum, sum_ranges
+from watershed.spark.reading.read_limits import (
     NO_READ_LIMITS,
     LimitedTask,
     ReadLimits,
@@ -52,11 +52,11 @@ from spark.reading.read_limits import (
     TaskRow,
     plan_read_tasks,
 )
-from spark.reading.read_rate import ReadRate
-from spark.reading.xxh64 import U64
-from spark.resource_wait import warn_while_waiting
-from spark.session import find_driver_address
-from topology.plan import Plan, PlanCluster
+from watershed.spark.reading.read_rate import ReadRate
+from watershed.spark.reading.xxh64 import U64
+from watershed.spark.resource_wait import warn_while_waiting
+from watershed.spark.session import find_driver_address
+from watershed.topology.plan import Plan, PlanCluster
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -145,7 +145,7 @@ def build_spark_readers(
 def _sum_transformed(
     session: Callable[[], SparkSession], plan: Plan, requests: Sequence[RangeRequest]
 ) -> list[RangeSum]:
-    from spark.transform.transformed_ranges import sum_transformed_ranges
+    from watershed.spark.transform.transformed_ranges import sum_transformed_ranges
 
     with raise_as_spark_error(_WHAT, _REMEDY):
         tasks = _TASKS_PER_CORE * session().sparkContext.defaultParallelism
@@ -154,7 +154,7 @@ def _sum_transformed(
 
 def _compare_transformed(session: Callable[[], SparkSession], plan: Plan, job: RangeComparison) -> RecordDifference:
     """What should stand at the target is worked out by Spark; the two are compared here, and they are few."""
-    from spark.transform.transformed_ranges import read_transformed_range
+    from watershed.spark.transform.transformed_ranges import read_transformed_range
 
     with raise_as_spark_error(_WHAT, _REMEDY):
         source = read_transformed_range(session(), plan, job.source)
@@ -349,7 +349,7 @@ def open_small_range_reader(
         def read(side: int, topic: str, partition: int, span: OffsetRange) -> RecordFingerprints:
             request = by_place[topic, partition].build_request(side, span, 0)
             if request.transform is not None:
-                from spark.transform.transformed_ranges import read_transformed_range
+                from watershed.spark.transform.transformed_ranges import read_transformed_range
 
                 return read_transformed_range(session(), plan, request)
             address = build_partition_address(plan.cluster(request.cluster), request)

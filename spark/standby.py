@@ -2,7 +2,7 @@
 
 While producers are fenced nobody writes, and an application takes fifteen seconds until it reads. So the one that has
 proven the history keeps its session and its executors' Python. Orders come on standard input, one a line: the arguments
-of `python -m spark.verify` as a JSON list. When that ends, whoever could order is gone, and so are we.
+of `python -m watershed.spark.verify` as a JSON list. When that ends, whoever could order is gone, and so are we.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from io import FileIO
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger_follower import LedgerFollower
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_session import start_proof_session
-from spark.session import end_session
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_session import start_proof_session
+from watershed.spark.session import end_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ class WarmSession:
         for ledger in self._ledgers.values():
             with contextlib.suppress(ClusterError):
                 ledger.read()
-        from spark.failure_text import raise_as_spark_error
+        from watershed.spark.failure_text import raise_as_spark_error
 
         with raise_as_spark_error(
             "the application that waits has lost its session", "A new one proves what this would have"
@@ -86,7 +86,7 @@ class WarmSession:
 
 def warm_executor(_rows: Iterable[int]) -> None:
     """Loads what a proof's tasks load, and keeps the worker process busy for a moment."""
-    import spark.spark_range_readers  # noqa: F401
+    import watershed.spark.spark_range_readers  # noqa: F401
 
     time.sleep(_PULSE_TASK_S)
 

@@ -1,4 +1,4 @@
-"""The proof as an application: `python -m spark.verify --topology PATH --out DIR [...]`.
+"""The proof as an application: `python -m watershed.spark.verify --topology PATH --out DIR [...]`.
 
 Exit codes: 0 proven, 1 different, 2 error (wrong use, unreachable, no ledger), 3 incomplete. `DIR/summary.json` says
 the same and more, also for 2. Diagnostics go to stderr, the verdict to stdout.
@@ -18,23 +18,23 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clusters.errors import ClusterError
-from clusters.private_files import make_folder, open_for_append
-from replicator.errors import ReplicatorError
-from spark.console import write_error_line, write_result_line
-from spark.errors import SparkError, Unwritable, WrongUse
-from spark.evidence.evidence_folder import SUMMARY_FILE, clear_evidence, write_evidence_folder
-from spark.evidence.proof_results import build_error_results, build_run_id
-from spark.judging.verdict import EXIT_CODES
-from spark.proof_request import PROOF_LEVELS, ProofRequest
-from spark.proof_run import prove_flows, render_iso_timestamp
-from spark.session import require_java
-from topology.errors import TopologyError
-from topology.plan import Plan
-from topology.quantities import parse_nonzero_rate
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.private_files import make_folder, open_for_append
+from watershed.replicator.errors import ReplicatorError
+from watershed.spark.console import write_error_line, write_result_line
+from watershed.spark.errors import SparkError, Unwritable, WrongUse
+from watershed.spark.evidence.evidence_folder import SUMMARY_FILE, clear_evidence, write_evidence_folder
+from watershed.spark.evidence.proof_results import build_error_results, build_run_id
+from watershed.spark.judging.verdict import EXIT_CODES
+from watershed.spark.proof_request import PROOF_LEVELS, ProofRequest
+from watershed.spark.proof_run import prove_flows, render_iso_timestamp
+from watershed.spark.session import require_java
+from watershed.topology.errors import TopologyError
+from watershed.topology.plan import Plan
+from watershed.topology.quantities import parse_nonzero_rate
 
 if TYPE_CHECKING:
-    from spark.standby import WarmSession
+    from watershed.spark.standby import WarmSession
 
 LOG_FILE = "verify.log"
 COMPILED_PLAN_SUFFIX = ".plan.json"  # what a rehearsal orders: its plan stands in no file of anybody's
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.stay is None:
         return _prove(options, None)
-    from spark.standby import WarmSession, serve_proof_requests
+    from watershed.spark.standby import WarmSession, serve_proof_requests
 
     with WarmSession(write_error_line) as warm:
         code = _prove(options, warm)
@@ -124,8 +124,8 @@ def _prove(options: argparse.Namespace, warm: WarmSession | None) -> int:
 
 def read_plan_or_topology(path: Path) -> Plan:
     """The plan of a topology file, or of what was compiled already (`*.plan.json`). Raises TopologyError."""
-    from topology import compile_path
-    from topology.plan import decode_plan
+    from watershed.topology import compile_path
+    from watershed.topology.plan import decode_plan
 
     return (
         decode_plan(path.read_text(encoding="utf-8"))
@@ -174,7 +174,7 @@ def _rate(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m spark.verify", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m watershed.spark.verify", description=__doc__.split("\n")[0])
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--flow", action="append", default=[], metavar="ID")
@@ -199,7 +199,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-rate", type=_rate, metavar="RATE", help="read of each cluster, such as 20MiB/s")
     parser.add_argument("--foreign", action="store_true", help="another tool made the copy: no ledger, only content")
     parser.add_argument(
-        "--stay", type=float, metavar="SECONDS", help="when proven, wait so long for orders on stdin: spark.standby"
+        "--stay",
+        type=float,
+        metavar="SECONDS",
+        help="when proven, wait so long for orders on stdin: watershed.spark.standby",
     )
     parser.add_argument("--from-start", action="store_true", help="with --foreign: it should hold all of the source")
     return parser

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
     from xdist.remote import Producer
 
-    from lab.clusters import Lab
-    from lab.schema_registry import SchemaRegistryProcess
     from tests.process_groups import GroupScheduling
     from tests.replicator.guarded import Guarded
+    from watershed.lab.clusters import Lab
+    from watershed.lab.schema_registry import SchemaRegistryProcess
 
 # A broker of the tests lives for minutes, in which the better compiler costs more than it brings; also in those of a
 # whole run it takes a third of a broker's processor time, and requests cost no less (decision 0070).
@@ -91,7 +91,7 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
     $WATERSHED_TEST_KAFKA: their releases, as `2.8.2/4.3.1` (onprem/cloud; lab/releases.py).
     """
-    from lab import clusters
+    from watershed.lab import clusters
 
     asked = os.environ.get("WATERSHED_TEST_KAFKA")
     kafka = dict(zip(("onprem", "cloud"), asked.split("/"), strict=True)) if asked else None
@@ -101,7 +101,7 @@ def kafka_pair(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 @pytest.fixture(scope="module")
 def own_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Two such clusters that only this file uses."""
-    from lab import clusters
+    from watershed.lab import clusters
 
     directory = tmp_path_factory.mktemp("own-pair")
     try:
@@ -147,11 +147,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if factory._basetemp is None:
         return
     if (pair := _shared_in(factory, "kafka-pair")).is_dir():
-        from lab import clusters
+        from watershed.lab import clusters
 
         clusters.end_clusters(pair)
     if (registries := _shared_in(factory, "registries")).is_dir():
-        from lab.schema_registry import end_registries
+        from watershed.lab.schema_registry import end_registries
 
         end_registries(registries)
 
@@ -160,7 +160,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def registry_pair(tmp_path_factory: pytest.TempPathFactory) -> list[SchemaRegistryProcess]:
     """Two real schema registries that know nothing of each other, of all processes of a run. Tests share them: use
     names of your own."""
-    from lab.schema_registry import start_registries
+    from watershed.lab.schema_registry import start_registries
 
     return start_registries(_shared_in(tmp_path_factory, "registries"), 2)
 

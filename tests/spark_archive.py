@@ -24,7 +24,7 @@ def write_archive(path: Path) -> None:
 
 
 def _load_classes() -> None:
-    from spark.session import create_spark_session
+    from watershed.spark.session import create_spark_session
 
     session = create_spark_session("archive")
     rows = session.createDataFrame([(number, str(number)) for number in range(100)], ["number", "text"])

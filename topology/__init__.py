@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.plan import Plan
+    from watershed.topology.plan import Plan
 
 __all__ = ["compile_path"]
 
@@ -18,6 +18,6 @@ __all__ = ["compile_path"]
 def compile_path(path: Path) -> Plan:
     """The plan of one file. Raises `topology.errors.InvalidTopology` with all findings when it has errors, and
     `topology.errors.UnreadableTopology` when there is nothing to judge."""
-    from topology.compile import compile_topology as compile_file
+    from watershed.topology.compile import compile_topology as compile_file
 
     return compile_file(Path(path))

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from topology.inventory import InventoryAcl
-from topology.pattern_automaton import DEAD_STATE, Automaton, pick_letter_per_kind
-from topology.plan import PlanFlow
-from topology.selectors import Selector, Selectors
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.pattern_automaton import DEAD_STATE, Automaton, pick_letter_per_kind
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, Selectors
 
 # Operations that change nothing. Every other operation counts as a right to write.
 READ_OPERATIONS: Final = {

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
 
-from topology.delivery_mode import DeliveryMode
-from topology.model import Flow, Topology
-from topology.topic_symbols import carry_symbol, list_source_symbols
+from watershed.topology.delivery_mode import DeliveryMode
+from watershed.topology.model import Flow, Topology
+from watershed.topology.topic_symbols import carry_symbol, list_source_symbols
 
 # Path of a setting; which values of it speak against equal offsets; why.
 _AGAINST: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from topology.secret_ref import SecretRef
+from watershed.topology.secret_ref import SecretRef
 
 ControlKind = Literal["http", "person", "command", "airflow", "kubernetes"]
 CONTROL_KINDS: tuple[ControlKind, ...] = ("http", "person", "command", "airflow", "kubernetes")

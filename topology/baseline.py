@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from topology.errors import UnreadableTopology
-from topology.loader import read_text_file
-from topology.shell_command import quote_shell_argument
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.loader import read_text_file
+from watershed.topology.shell_command import quote_shell_argument
 
 
 def read_baseline(path: Path) -> frozenset[str]:

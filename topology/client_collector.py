@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from topology.client_inventory import SeenClient, SeenProducer, SeenSpan, limit_names
+from watershed.topology.client_inventory import SeenClient, SeenProducer, SeenSpan, limit_names
 
 MOST_CLIENTS: Final = 50_000  # of one scan or one log
 _MOST_TOPICS: Final = 5_000  # of one client

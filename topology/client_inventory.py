@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from topology.errors import UnreadableInventory
+from watershed.topology.errors import UnreadableInventory
 
 GROUP_MEMBERS: Final = "group members"
 REQUEST_LOG: Final = "request log"

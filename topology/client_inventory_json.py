@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from topology.client_inventory import ClientInventory, ClusterClients
-from topology.errors import UnreadableInventory
-from topology.inventory_json import DamagedValue, build_object_reader, encode_value
-from topology.inventory_schema import build_value_schema
+from watershed.topology.client_inventory import ClientInventory, ClusterClients
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.inventory_json import DamagedValue, build_object_reader, encode_value
+from watershed.topology.inventory_schema import build_value_schema
 
 CLIENTS_SCHEMA_VERSION = 1
 CLIENTS_KIND = "clients"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from topology.model import Flow
-from topology.topic_graph import TopicGraph
-from topology.topic_symbols import TopicSymbol
+from watershed.topology.model import Flow
+from watershed.topology.topic_graph import TopicGraph
+from watershed.topology.topic_symbols import TopicSymbol
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from topology.errors import InvalidTopology
-from topology.loader import load_topology
-from topology.plan import Plan
-from topology.plan_builder import build_plan
+from watershed.topology.errors import InvalidTopology
+from watershed.topology.loader import load_topology
+from watershed.topology.plan import Plan
+from watershed.topology.plan_builder import build_plan
 
 # A finding of these rules says that the file has no meaning. It stops the compiler even if a comment silences it.
 _MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214", "TPC421")
@@ -16,14 +16,14 @@ _MEANINGLESS = ("SYN", "CLU101", "CLU107", "GRF214", "TPC421")
 
 def compile_topology(path: Path) -> Plan:
     """Raises InvalidTopology (any finding of severity error) and UnreadableTopology."""
-    from topology.lint import lint_topology
+    from watershed.topology.lint import lint_topology
 
     loaded = load_topology(Path(path))
     result = lint_topology(loaded)
     silenced = [finding for finding in result.suppressed if finding.rule.startswith(_MEANINGLESS)]
     errors = (*(finding for finding in result.findings if finding.severity == "error"), *silenced)
     if result.errors or silenced or loaded.topology is None:
-        from topology.reports.concise import render_concise
+        from watershed.topology.reports.concise import render_concise
 
         raise InvalidTopology(render_concise([replace(result, findings=errors)]), result.findings)
     return build_plan(loaded.topology, result.proofs)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from topology.mirror_compatibility import CHECKPOINT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, MirrorCompatibility
-from topology.model import CheckedValue, Flow
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection, sort_selectors
-from topology.sync_settings import NameFilter
+from watershed.topology.mirror_compatibility import CHECKPOINT_INTERVAL_MS, HEARTBEAT_INTERVAL_MS, MirrorCompatibility
+from watershed.topology.model import CheckedValue, Flow
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection, sort_selectors
+from watershed.topology.sync_settings import NameFilter
 
 
 def build_mirror_compatibility(settings: CheckedValue, source: str, target: str) -> MirrorCompatibility | None:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from topology.cluster_capabilities import (
+from watershed.topology.cluster_capabilities import (
     DESCRIBE_PRODUCERS,
     IDEMPOTENCE,
     LOG_ENDS,
@@ -33,7 +33,7 @@ from topology.cluster_capabilities import (
     RequestVersions,
     TriedCapability,
 )
-from topology.egress_compression import CompressionCodec
+from watershed.topology.egress_compression import CompressionCodec
 
 ClusterEnd = Literal["source", "target"]
 Delivery = Literal["sequence", "transactions"]

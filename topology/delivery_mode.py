@@ -19,15 +19,15 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from topology.collisions import list_collision_candidates
-from topology.model import Flow, Topology
-from topology.name_propagation import follow_names
-from topology.naming import Naming
-from topology.selection_overlap import limit_overlap_work_for
-from topology.selectors import TopicSelection
-from topology.text_escaping import shorten_and_escape
-from topology.topic_graph import OutgoingFlows, TopicGraph, TopicNode
-from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+from watershed.topology.collisions import list_collision_candidates
+from watershed.topology.model import Flow, Topology
+from watershed.topology.name_propagation import follow_names
+from watershed.topology.naming import Naming
+from watershed.topology.selection_overlap import limit_overlap_work_for
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_graph import OutgoingFlows, TopicGraph, TopicNode
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 _MAX_STEPS = 3_000_000  # of all searches together; beyond that a flow counts as being on a ring, which is always safe
 _MAX_PAIRS, _MAX_PAIRS_PER_NAME = 200_000, 20

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from topology.inventory import Inventory, InventoryCluster, InventoryFlow, InventoryTopic
-from topology.plan import Plan, PlanFlow
-from topology.shell_command import render_shell_command
-from topology.stretch_layout import find_misplaced_replicas
-from topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryFlow, InventoryTopic
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.stretch_layout import find_misplaced_replicas
+from watershed.topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
 
 DriftClass = Literal["safe", "unsafe", "unsupported", "unknown"]
 # Larger keeps or takes more: lowering one of these deletes or refuses what was fine before.

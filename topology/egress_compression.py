@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from topology.rounded_amounts import render_decimal_size
+from watershed.topology.rounded_amounts import render_decimal_size
 
 CompressionCodec = Literal["gzip", "snappy", "lz4", "zstd"]
 NO_COMPRESSION: Final = "none"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.finding import LintFinding
+    from watershed.topology.finding import LintFinding
 
 
 class TopologyError(Exception):

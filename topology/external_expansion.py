@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from topology import naming
-from topology.external_flows import ExternalFlow, exclude_mirrormaker_cycles
-from topology.finding import Label, Problem
-from topology.model import CheckedValue, Flow
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.selectors import TopicSelection
+from watershed.topology import naming
+from watershed.topology.external_flows import ExternalFlow, exclude_mirrormaker_cycles
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue, Flow
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import TopicSelection
 
 _RENAMES = ("prefix", "template")
 

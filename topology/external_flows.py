@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from topology.naming import Naming
-from topology.selectors import Selector, TopicSelection, sort_selectors
+from watershed.topology.naming import Naming
+from watershed.topology.selectors import Selector, TopicSelection, sort_selectors
 
 ExternalTool = Literal[
     "mirrormaker", "mirrormaker2", "replicator", "ureplicator", "brooklin", "cluster_link", "msk_replicator", "other"

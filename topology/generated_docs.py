@@ -1,7 +1,7 @@
 """The pages that the code writes: the reference of the language, and one page for each family of rules.
 
-`python -m topology.generated_docs docs` writes them. A test says when the committed reference is out of date; the
-pages of rules are not committed (decision 0071).
+`python -m watershed.topology.generated_docs docs` writes them. A test says when the committed reference is out of
+date; the pages of rules are not committed (decision 0071).
 """
 
 from __future__ import annotations
@@ -10,15 +10,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from topology.language import TOPOLOGY_SHAPE
-from topology.language.flow import FLOW_SETTINGS
-from topology.quantities import DURATION_UNITS_MS, SIZE_UNITS_BYTES
-from topology.rule import Rule
-from topology.rule_manual import RuleManual, parse_rule_manual
-from topology.rules import RULES
-from topology.scalar_shape import ScalarShape, YamlShape
-from topology.unsupported_settings import UNSUPPORTED_SETTINGS
-from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+from watershed.topology.language import TOPOLOGY_SHAPE
+from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.quantities import DURATION_UNITS_MS, SIZE_UNITS_BYTES
+from watershed.topology.rule import Rule
+from watershed.topology.rule_manual import RuleManual, parse_rule_manual
+from watershed.topology.rules import RULES
+from watershed.topology.scalar_shape import ScalarShape, YamlShape
+from watershed.topology.unsupported_settings import UNSUPPORTED_SETTINGS
+from watershed.topology.yaml_shapes import (
+    ConvertedShape,
+    ListShape,
+    MapShape,
+    NamedShape,
+    RecordShape,
+    ScalarOrShape,
+    ShapeKey,
+)
 
 _FAMILIES = {
     "CLU": "Clusters",

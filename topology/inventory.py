@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.errors import UnreadableInventory
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.errors import UnreadableInventory
 
 
 @dataclass(frozen=True, slots=True)

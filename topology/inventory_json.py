@@ -15,9 +15,9 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, get_args, get_origin, get_type_hints
 
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.errors import UnreadableInventory
-from topology.inventory import Inventory, InventoryCluster
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.inventory import Inventory, InventoryCluster
 
 INVENTORY_SCHEMA_VERSION = 1
 INVENTORY_KIND = "inventory"

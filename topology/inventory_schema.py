@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
-from topology.inventory import InventoryCluster
-from topology.inventory_json import (
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.inventory_json import (
     INVENTORY_KEY_FIELDS,
     INVENTORY_KIND,
     INVENTORY_LATER_FIELDS,

@@ -9,15 +9,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from topology.finding import SEVERITIES, Label, LintFinding, Problem, Severity
-from topology.inventory import Inventory
-from topology.lint_configuration import DEFAULT_LINT_CONFIGURATION, LintConfiguration
-from topology.loader import LoadedTopology, load_topologies, load_topology
-from topology.model import Topology
-from topology.rule import Profile, Rule, RuleContext, build_finding
-from topology.rules import RULES
-from topology.selection_overlap import limit_overlap_work_for
-from topology.suppression import Suppressions, parse_suppressions
+from watershed.topology.finding import SEVERITIES, Label, LintFinding, Problem, Severity
+from watershed.topology.inventory import Inventory
+from watershed.topology.lint_configuration import DEFAULT_LINT_CONFIGURATION, LintConfiguration
+from watershed.topology.loader import LoadedTopology, load_topologies, load_topology
+from watershed.topology.model import Topology
+from watershed.topology.rule import Profile, Rule, RuleContext, build_finding
+from watershed.topology.rules import RULES
+from watershed.topology.selection_overlap import limit_overlap_work_for
+from watershed.topology.suppression import Suppressions, parse_suppressions
 
 _MAX_ERRORS = 5_000
 _MAX_TOLD = 1_000  # findings of one rule; nobody reads more, and a hostile file has a million of them

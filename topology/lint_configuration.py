@@ -22,17 +22,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from topology.errors import UnreadableTopology
-from topology.finding import LintFinding, Problem, Severity
-from topology.language import scalars
-from topology.loader import read_topology_text
-from topology.model import CheckedValue
-from topology.problem_collector import ProblemCollector
-from topology.rule import PROFILES, Profile, Rule
-from topology.spelling import suggest_word
-from topology.topology_files import LINT_CONFIGURATION_FILE
-from topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
-from topology.yaml_tree import parse_yaml
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import LintFinding, Problem, Severity
+from watershed.topology.language import scalars
+from watershed.topology.loader import read_topology_text
+from watershed.topology.model import CheckedValue
+from watershed.topology.problem_collector import ProblemCollector
+from watershed.topology.rule import PROFILES, Profile, Rule
+from watershed.topology.spelling import suggest_word
+from watershed.topology.topology_files import LINT_CONFIGURATION_FILE
+from watershed.topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
+from watershed.topology.yaml_tree import parse_yaml
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -99,7 +99,7 @@ def read_lint_configuration(path: Path) -> LintConfiguration:
 
 
 def _shape() -> RecordShape:
-    from topology.rules import RULES
+    from watershed.topology.rules import RULES
 
     by_word = {word: rule for rule in RULES for word in (rule.code, rule.name)}
     kinds = {
@@ -144,8 +144,8 @@ def _shape() -> RecordShape:
 
 def _fixed(value: CheckedValue) -> Iterator[Problem]:
     """Rules whose severity nobody may change."""
-    from topology.finding import Label
-    from topology.rules import RULES
+    from watershed.topology.finding import Label
+    from watershed.topology.rules import RULES
 
     fixed = {word: rule for rule in RULES if not rule.ignorable for word in (rule.code, rule.name)}
     for section in (value.at("severities"), *(each.at("severities") for each in value.list("paths"))):
@@ -156,7 +156,7 @@ def _fixed(value: CheckedValue) -> Iterator[Problem]:
 
 
 def _severities(value: CheckedValue | None) -> Mapping[str, str]:
-    from topology.rules import RULES
+    from watershed.topology.rules import RULES
 
     codes = {rule.name: rule.code for rule in RULES}
     return {codes.get(word, word): each.data for word, each in (value.fields if value is not None else {}).items()}

@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from topology import language
-from topology.errors import UnreadableTopology
-from topology.finding import Problem
-from topology.model import CheckedValue, Topology
-from topology.problem_collector import ProblemCollector
-from topology.resolver import resolve_topology
-from topology.text_escaping import escape_controls, shorten_and_escape
-from topology.topology_files import list_topology_files
-from topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
+from watershed.topology import language
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import Problem
+from watershed.topology.model import CheckedValue, Topology
+from watershed.topology.problem_collector import ProblemCollector
+from watershed.topology.resolver import resolve_topology
+from watershed.topology.text_escaping import escape_controls, shorten_and_escape
+from watershed.topology.topology_files import list_topology_files
+from watershed.topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
 
 _MAX_TOGETHER = 4 * MAX_FILE_BYTES
 STDIN_PATH = Path("-")

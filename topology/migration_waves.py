@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from topology.application_controls import PlanApplication
-from topology.secret_ref import SecretRef
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.secret_ref import SecretRef
 
 WaveStrategy = Literal["consumers_first", "producers_first", "fenced", "consumers_last"]
 _FenceKind = Literal["stop", "acl", "quota", "external"]

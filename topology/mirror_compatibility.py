@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
-from topology.naming import Naming
-from topology.selectors import Selector
+from watershed.topology.naming import Naming
+from watershed.topology.selectors import Selector
 
 HEARTBEATS_TOPIC: Final = "heartbeats"  # at the source, whatever the policy is
 HEARTBEAT_INTERVAL_MS: Final = 1_000  # emit.heartbeats.interval.seconds

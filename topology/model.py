@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from topology.external_flows import ExternalFlow
-from topology.finding import FileSpan
-from topology.migration_waves import PlanMigration
-from topology.plan import PlanCluster, PlanFlow
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.finding import FileSpan
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.plan import PlanCluster, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

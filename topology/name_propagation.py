@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from topology.model import Flow
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.selection_overlap import find_overlap
-from topology.topic_graph import (
+from watershed.topology.model import Flow
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.selection_overlap import find_overlap
+from watershed.topology.topic_graph import (
     MAX_GRAPH_NODES,
     MAX_GRAPH_NODES_PER_FLOW,
     MAX_PATH_HOPS,
@@ -19,7 +19,7 @@ from topology.topic_graph import (
     TopicGraph,
     TopicNode,
 )
-from topology.topic_symbols import TopicSymbol, carry_symbol
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol
 
 _ROUNDS = 6
 

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from functools import cached_property, lru_cache
 
-from topology import regex as tree
-from topology.errors import BadSelector
-from topology.regex import (
+from watershed.topology import regex as tree
+from watershed.topology.errors import BadSelector
+from watershed.topology.regex import (
     ANY_LETTER_MASK,
     LETTER_BITS,
     MAX_PATTERN_LETTERS,
@@ -21,7 +21,7 @@ from topology.regex import (
     TOPIC_LETTERS,
     RegexPart,
 )
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.text_escaping import shorten_and_escape
 
 _ONE = tuple(
     1 << position for position in range(MAX_PATTERN_LETTERS + 1)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 
-from topology.finding import FileSpan, Label, Problem
-from topology.language.flow import FLOW_SETTINGS
-from topology.model import CheckedValue, build_mapping
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.model import CheckedValue, build_mapping
 
 _MAX_FLOWS = 20_000
 _ATOMIC = {"naming", "compression"}  # a policy and its parameters belong together

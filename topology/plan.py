@@ -11,22 +11,22 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from topology.bounded_json import parse_json_object
-from topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
-from topology.egress_compression import EgressCompression
-from topology.errors import NotInPlan, UnreadablePlan
-from topology.external_flows import ExternalFlow
-from topology.kafka_streams import is_repartition_topic
-from topology.migration_waves import PlanMigration
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.naming import Naming
-from topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
-from topology.record_transform import RecordTransform
-from topology.secret_ref import SecretRef
-from topology.selectors import TopicSelection
-from topology.stretch_layout import StretchLayout
-from topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
+from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.errors import NotInPlan, UnreadablePlan
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.kafka_streams import is_repartition_topic
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.naming import Naming
+from watershed.topology.proof_policy import PROVEN_ON_DEMAND, ProofPolicy
+from watershed.topology.record_transform import RecordTransform
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.stretch_layout import StretchLayout
+from watershed.topology.sync_settings import NO_SYNC, SyncMode, SyncSettings
+from watershed.topology.token_providers import DEFAULT_TOKEN_PROVIDER, TokenProvider
 
 _SCHEMA = 1
 _IDENTITY = Naming()

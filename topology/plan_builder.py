@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from topology.alignment_obstacles import explain_not_aligned, find_flows_filled_first
-from topology.delivery_mode import DeliveryMode, choose_delivery_modes
-from topology.external_flows import ExternalFlow
-from topology.model import Flow, Topology
-from topology.plan import Plan, PlanFlow, seal_plan
-from topology.topic_symbols import carry_symbol, list_source_symbols
-from topology.unsynced_fences import mark_migration_fences, mark_protected_sources
+from watershed.topology.alignment_obstacles import explain_not_aligned, find_flows_filled_first
+from watershed.topology.delivery_mode import DeliveryMode, choose_delivery_modes
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.model import Flow, Topology
+from watershed.topology.plan import Plan, PlanFlow, seal_plan
+from watershed.topology.topic_symbols import carry_symbol, list_source_symbols
+from watershed.topology.unsynced_fences import mark_migration_fences, mark_protected_sources
 
 
 def build_plan(topology: Topology, proofs: dict[str, object]) -> Plan:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.finding import FileSpan, Label, Problem
-from topology.yaml_tree import MAX_FILE_PROBLEMS
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.yaml_tree import MAX_FILE_PROBLEMS
 
 
 class ProblemCollector:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from topology.migration_waves import ProofLevel
+from watershed.topology.migration_waves import ProofLevel
 
 DEFAULT_RECHECK_SHARE = 0.01
 

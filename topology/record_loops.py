@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topology.model import Flow
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
-from topology.topic_symbols import TopicSymbol
-from topology.unguarded_returns import UnguardedReturns
+from watershed.topology.model import Flow
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
+from watershed.topology.topic_symbols import TopicSymbol
+from watershed.topology.unguarded_returns import UnguardedReturns
 
 _MAX_STEPS = 3_000_000
 # Bound for the total length of all kept paths, in flows. Smaller if there were too many names: then nothing is proven.

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from topology.secret_ref import SecretRef
+from watershed.topology.secret_ref import SecretRef
 
 RegistryFormat = Literal["avro", "protobuf"]
 RecordFormat = Literal["bytes", "string", "json"] | RegistryFormat

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.errors import BadSelector
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.errors import BadSelector
+from watershed.topology.text_escaping import shorten_and_escape
 
 # a topic's letters: apache/kafka Topic.java LEGAL_CHARS
 MAX_TOPIC_NAME_LETTERS = 249  # apache/kafka Topic.java

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator
 
 import networkx as nx
 
-from topology.collisions import list_collision_candidates
-from topology.model import Flow, Topology
-from topology.selection_overlap import limit_overlap_work_for
-from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+from watershed.topology.collisions import list_collision_candidates
+from watershed.topology.model import Flow, Topology
+from watershed.topology.selection_overlap import limit_overlap_work_for
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 _MAX_PAIRS, _MAX_PAIRS_PER_SYMBOL = 200_000, 20
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import GuaranteeDecision, decide_guarantee
-from topology.plan import PlanFlow
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import GuaranteeDecision, decide_guarantee
+from watershed.topology.plan import PlanFlow
 
 
 def explain_repeat_obstacle(flow: PlanFlow, others: Iterable[PlanFlow] = ()) -> str:

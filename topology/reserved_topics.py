@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.plan import PlanFlow
+from watershed.topology.plan import PlanFlow
 
 DRILL_TOPIC_PREFIX = "watershed.drill."  # copies of a rehearsal, which Watershed makes and deletes itself
 _KEPT = (

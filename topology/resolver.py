@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from topology.application_controls import AirflowControl, HttpAuthentication, KubernetesControl, PlanApplication
-from topology.declared_compatibility import (
+from watershed.topology.application_controls import (
+    AirflowControl,
+    HttpAuthentication,
+    KubernetesControl,
+    PlanApplication,
+)
+from watershed.topology.declared_compatibility import (
     build_mirror_compatibility,
     keep_source_groups_apart,
     leave_out_tool_topics,
 )
-from topology.egress_compression import EgressCompression, build_egress_compression
-from topology.external_expansion import build_declared_naming, build_external_flow, find_external_flow_problems
-from topology.finding import Label, Problem
-from topology.migration_waves import (
+from watershed.topology.egress_compression import EgressCompression, build_egress_compression
+from watershed.topology.external_expansion import (
+    build_declared_naming,
+    build_external_flow,
+    find_external_flow_problems,
+)
+from watershed.topology.finding import Label, Problem
+from watershed.topology.migration_waves import (
     ApprovalGate,
     ConsumerLagGate,
     Decommission,
@@ -34,14 +43,14 @@ from topology.migration_waves import (
     WaveWindow,
     complete_late_waves,
 )
-from topology.model import CheckedValue, Flow, Topology
-from topology.naming import Naming
-from topology.pattern_expansion import FlowDraft, expand_flows, merge_settings
-from topology.plan import PlanCluster, PlanFlow, PlanKerberos, PlanOAuth, PlanRegistry, PlanSecurity
-from topology.proof_policy import DEFAULT_RECHECK_SHARE, ProofPolicy
-from topology.selectors import TopicSelection, sort_selectors
-from topology.stretch_layout import StretchLayout
-from topology.sync_settings import (
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.naming import Naming
+from watershed.topology.pattern_expansion import FlowDraft, expand_flows, merge_settings
+from watershed.topology.plan import PlanCluster, PlanFlow, PlanKerberos, PlanOAuth, PlanRegistry, PlanSecurity
+from watershed.topology.proof_policy import DEFAULT_RECHECK_SHARE, ProofPolicy
+from watershed.topology.selectors import TopicSelection, sort_selectors
+from watershed.topology.stretch_layout import StretchLayout
+from watershed.topology.sync_settings import (
     DEFAULT_PRUNE_AFTER_MS,
     GROUP_SYNC_INTERVAL_MS,
     NO_SYNC,
@@ -54,8 +63,8 @@ from topology.sync_settings import (
     SyncSettings,
     UserSync,
 )
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS
-from topology.token_settings_check import find_token_problems
+from watershed.topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS
+from watershed.topology.token_settings_check import find_token_problems
 
 _OAUTH_KEYS = ("token_endpoint", "scope", "ca", "region", "role", "tenant", "client_id")
 _WITHOUT_ACCOUNT = ("GSSAPI", "OAUTHBEARER")  # the latter: its provider decides

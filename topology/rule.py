@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from topology.finding import LintFinding, Problem, Severity
-from topology.inventory import Inventory
-from topology.loader import LoadedTopology
-from topology.model import Topology
-from topology.text_escaping import escape_controls
-from topology.topic_facts import TopologyFacts
+from watershed.topology.finding import LintFinding, Problem, Severity
+from watershed.topology.inventory import Inventory
+from watershed.topology.loader import LoadedTopology
+from watershed.topology.model import Topology
+from watershed.topology.text_escaping import escape_controls
+from watershed.topology.topic_facts import TopologyFacts
 
 if TYPE_CHECKING:
-    from topology.topic_graph import TopicGraph
+    from watershed.topology.topic_graph import TopicGraph
 
 _Needs = Literal["static", "inventory", "live"]
 Profile = Literal["regular", "strict", "audit"]
@@ -62,7 +62,7 @@ class RuleContext:
         """Built once, when the first rule needs it."""
         if self.topology is None or not self.topology.all_flows:
             return None
-        from topology.topic_graph_builder import build_topic_graph
+        from watershed.topology.topic_graph_builder import build_topic_graph
 
         return build_topic_graph(self.topology)
 

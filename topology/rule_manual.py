@@ -12,9 +12,9 @@ from importlib.resources import files
 from textwrap import indent
 from typing import Any
 
-from topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
-from topology.delivery_guarantee import list_request_needs
-from topology.inventory import (
+from watershed.topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
+from watershed.topology.delivery_guarantee import list_request_needs
+from watershed.topology.inventory import (
     Inventory,
     InventoryAcl,
     InventoryBroker,
@@ -23,7 +23,7 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.rule import Rule
+from watershed.topology.rule import Rule
 
 _PREAMBLE = {
     "apiVersion": "apiVersion: topology/v1alpha1",
@@ -78,7 +78,7 @@ def _split_docstring(rule: Rule) -> tuple[str, dict[str, str]]:
 
 
 def _read_example(rule: Rule, name: str) -> str:
-    return (files("topology.rules") / "examples" / rule.code / f"{name}.yaml").read_text(encoding="utf-8")
+    return (files("watershed.topology.rules") / "examples" / rule.code / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 _SCAN = "--- # topology scan\n"

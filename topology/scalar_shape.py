@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from topology import quantities
-from topology.model import CheckedValue
-from topology.problem_collector import ProblemCollector
-from topology.value_wording import (
+from watershed.topology import quantities
+from watershed.topology.model import CheckedValue
+from watershed.topology.problem_collector import ProblemCollector
+from watershed.topology.value_wording import (
     describe_ambiguity,
     describe_node,
     describe_yaml_type,
     render_node_text,
 )
-from topology.yaml_tree import YamlNode
+from watershed.topology.yaml_tree import YamlNode
 
 AMBIGUOUS_SCALAR = re.compile(
     r"(?:y|Y|yes|Yes|YES|n|N|no|No|NO|on|On|ON|off|Off|OFF|True|TRUE|False|FALSE)|[-+]?0[0-9_]+|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+"

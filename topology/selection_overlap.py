@@ -14,10 +14,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from topology import pattern_automaton
-from topology.pattern_automaton import UnionAutomaton
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, Selectors, TopicSelection, drop_covered_prefixes
+from watershed.topology import pattern_automaton
+from watershed.topology.pattern_automaton import UnionAutomaton
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.selectors import (
+    INTERNAL_TOPIC_GLOBS,
+    Selector,
+    Selectors,
+    TopicSelection,
+    drop_covered_prefixes,
+)
 
 NameConstraint = tuple[str, str, TopicSelection]
 # Units of work: about a microsecond each. The same question always costs the same.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, cast
 
-from topology import pattern_automaton
-from topology.pattern_automaton import Automaton
+from watershed.topology import pattern_automaton
+from watershed.topology.pattern_automaton import Automaton
 
 INTERNAL_TOPIC_GLOBS = (
     "__*",

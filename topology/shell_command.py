@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 
-from topology.text_escaping import escape_controls
+from watershed.topology.text_escaping import escape_controls
 
 _ESCAPED = {"\\": "\\\\", "'": "\\x27", "\0": "\\\\x00"}  # no argument can hold a NUL: it stands there as text
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from topology.model import Topology
-from topology.resolver import build_section_selection
-from topology.selection_overlap import NameConstraint, find_overlap
-from topology.selectors import Selector, TopicSelection
-from topology.topic_graph import FlowPath, TopicGraph
-from topology.topic_symbols import TopicSymbol, list_selected_symbols
+from watershed.topology.model import Topology
+from watershed.topology.resolver import build_section_selection
+from watershed.topology.selection_overlap import NameConstraint, find_overlap
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.topic_graph import FlowPath, TopicGraph
+from watershed.topology.topic_symbols import TopicSymbol, list_selected_symbols
 
 _ANYTHING = (Selector("glob", "*"),)
 _MAX_CASES = 64

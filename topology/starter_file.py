@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from topology.inventory import InventoryCluster
-from topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
-from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
+from watershed.topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
 
 MAX_LISTED_TOPICS = 200
 _PLAIN = re.compile(r"[A-Za-z0-9/_.][A-Za-z0-9/_.-]*")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from topology.inventory import InventoryTopic
+from watershed.topology.inventory import InventoryTopic
 
 CONSTRAINTS_CONFIG = "confluent.placement.constraints"  # of a topic; Confluent Server only, as observers are
 

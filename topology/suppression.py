@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from topology.finding import FileSpan, Label, LintFinding, Problem
-from topology.rule import Rule
-from topology.spelling import suggest_word
-from topology.text_escaping import shorten_and_escape
-from topology.yaml_tree import YAML_LOADER, split_yaml_lines
+from watershed.topology.finding import FileSpan, Label, LintFinding, Problem
+from watershed.topology.rule import Rule
+from watershed.topology.spelling import suggest_word
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.yaml_tree import YAML_LOADER, split_yaml_lines
 
 # bounded pieces: no line makes the search go back over more than a few letters
 _COMMENT = re.compile(r"(?:^|\s)#\s{0,20}lint:\s{0,20}ignore\[([^\]\[#]{0,500})\]")

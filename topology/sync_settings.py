@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from topology.selectors import Selector, Selectors
+from watershed.topology.selectors import Selector, Selectors
 
 SyncMode = Literal["never", "once", "continuous"]
 PruneMode = Literal["never", "approve", "auto"]

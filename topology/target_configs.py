@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from topology.inventory import InventoryCluster, InventoryTopic
-from topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
+from watershed.topology.inventory import InventoryCluster, InventoryTopic
+from watershed.topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
 
 MAX_MESSAGE_CONFIG: Final = "max.message.bytes"
 TIMESTAMP_TYPE_CONFIG: Final = "message.timestamp.type"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import CheckedValue
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TOKEN_PROVIDERS
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.token_providers import DEFAULT_TOKEN_PROVIDER, PROVIDER_KEYS, TOKEN_PROVIDERS
 
 
 def find_token_problems(path: str, security: CheckedValue, mechanism: CheckedValue) -> Iterator[Problem]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from topology.finding import FileSpan
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.model import CheckedValue, Flow, Topology
-from topology.quantities import FOREVER_MS
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import Selector, TopicSelection
+from watershed.topology.finding import FileSpan
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.quantities import FOREVER_MS
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import Selector, TopicSelection
 
 
 @dataclass(frozen=True, slots=True)

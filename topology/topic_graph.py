@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology.external_flows import REPLICATOR_HEADER
-from topology.model import Flow, Topology
-from topology.text_escaping import shorten_and_escape
-from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+from watershed.topology.external_flows import REPLICATOR_HEADER
+from watershed.topology.model import Flow, Topology
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 TopicNode = tuple[str, TopicSymbol]
 MAX_PATH_HOPS = 64

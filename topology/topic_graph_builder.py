@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from topology.model import Topology
-from topology.name_propagation import follow_names
-from topology.record_loops import follow_records
-from topology.topic_graph import OutgoingFlows, TopicGraph
+from watershed.topology.model import Topology
+from watershed.topology.name_propagation import follow_names
+from watershed.topology.record_loops import follow_records
+from watershed.topology.topic_graph import OutgoingFlows, TopicGraph
 
 
 def build_topic_graph(topology: Topology) -> TopicGraph:

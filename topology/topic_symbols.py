@@ -7,17 +7,17 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.selection_overlap import (
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.selection_overlap import (
     NameConstraint,
     build_prefix_constraint,
     find_fixed_prefixes,
     find_overlap,
     is_satisfied_by,
 )
-from topology.selectors import Selector, Selectors, TopicSelection, sort_selectors
+from watershed.topology.selectors import Selector, Selectors, TopicSelection, sort_selectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from topology.errors import UnreadableTopology
-from topology.text_escaping import escape_controls
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.text_escaping import escape_controls
 
 TOPOLOGY_SUFFIXES = (".yaml", ".yml")
 LINT_CONFIGURATION_FILE = "topology.lint.yaml"

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from topology.model import Flow
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
-from topology.topic_symbols import TopicSymbol
+from watershed.topology.model import Flow
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.topic_graph import MAX_PATH_HOPS, FlowPath, OutgoingFlows, TopicGraph, TopicNode
+from watershed.topology.topic_symbols import TopicSymbol
 
 _MAX_TOLD_OF_ONE = 50
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from topology.model import CheckedValue, Flow, Topology
-from topology.rounded_amounts import render_first_names
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.rounded_amounts import render_first_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def describe_unsupported_settings(found: Sequence[UnsupportedSetting]) -> Iterat
 def list_unsupported_promises(path: Path) -> list[str]:
     """The lines of `describe_unsupported_settings` for a file that compiles, without what is only for people. Raises
     UnreadableTopology."""
-    from topology.loader import load_topology
+    from watershed.topology.loader import load_topology
 
     loaded = load_topology(path)
     found = find_unsupported_settings(loaded.topology) if loaded.topology is not None else ()

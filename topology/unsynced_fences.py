@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from topology.migration_waves import PlanMigration
-from topology.plan import PlanFlow
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.plan import PlanFlow
 
 
 def mark_migration_fences(flows: Iterable[PlanFlow], migration: PlanMigration | None) -> tuple[PlanFlow, ...]:

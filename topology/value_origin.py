@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from topology.copy_bounds import CopyBound
-from topology.errors import NotInPlan, UnreadableTopology
-from topology.language.flow import find_setting_unit
-from topology.loader import load_topology
-from topology.model import CheckedValue, Flow, Topology
-from topology.quantities import render_duration, render_rate, render_size
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector
-from topology.shell_command import render_shell_command
-from topology.spelling import suggest_word
+from watershed.topology.copy_bounds import CopyBound
+from watershed.topology.errors import NotInPlan, UnreadableTopology
+from watershed.topology.language.flow import find_setting_unit
+from watershed.topology.loader import load_topology
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.quantities import render_duration, render_rate, render_size
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.spelling import suggest_word
 
 # what a flow has when nobody says anything, by the path in the file
 _BUILT_IN: dict[str, Callable[[Flow], Any]] = {
@@ -93,7 +93,7 @@ def _built_in(flow: Flow, field: str) -> Iterator[str]:
 
 def _worked_out(topology: Topology, flow: Flow, field: str) -> Iterator[str]:
     """How the flow copies follows from all flows together."""
-    from topology.delivery_mode import choose_delivery_modes
+    from watershed.topology.delivery_mode import choose_delivery_modes
 
     if not _below("delivery", field):
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from topology.text_escaping import shorten_and_escape
-from topology.yaml_tree import YamlNode
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.yaml_tree import YamlNode
 
 # places where people put a secret by mistake, and texts that look like one: user:password@host, PEM
 _SECRET_PLACE = re.compile(

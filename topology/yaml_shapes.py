@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology.finding import FileSpan, Label
-from topology.model import CheckedValue, build_mapping
-from topology.problem_collector import ProblemCollector
-from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR, ScalarShape, YamlShape
-from topology.spelling import suggest_word
-from topology.text_escaping import shorten_and_escape
-from topology.value_wording import (
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.model import CheckedValue, build_mapping
+from watershed.topology.problem_collector import ProblemCollector
+from watershed.topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR, ScalarShape, YamlShape
+from watershed.topology.spelling import suggest_word
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.value_wording import (
     is_possible_secret,
 )
-from topology.yaml_syntax_help import find_invisible_letter
-from topology.yaml_tree import YamlNode
+from watershed.topology.yaml_syntax_help import find_invisible_letter
+from watershed.topology.yaml_tree import YamlNode
 
 _CREDENTIALS = (
     "credentials",

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.text_escaping import shorten_and_escape
 
 _LOOK_BACK = 30  # lines above an error in which a quote may have been left open
 # what looks like a blank, or like nothing, and is a letter to YAML

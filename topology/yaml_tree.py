@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import yaml
 
-from topology.finding import FileSpan, Label, Problem
-from topology.text_escaping import shorten_and_escape
-from topology.yaml_syntax_help import explain_yaml_error
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.yaml_syntax_help import explain_yaml_error
 
 MAX_FILE_BYTES = 1 << 20
 _MAX_DEPTH = 32

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from clusters.deadline import run_with_deadline
-from clusters.errors import (
+from watershed.clusters.deadline import run_with_deadline
+from watershed.clusters.errors import (
     AuthenticationFailed,
     ProtocolError,
     RequestRefused,
@@ -27,9 +27,9 @@ from clusters.errors import (
     Unreachable,
     UntrustedBroker,
 )
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema, SchemaVersion
-from topology.bounded_json import parse_json
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema, SchemaVersion
+from watershed.topology.bounded_json import parse_json
 
 _TIMEOUT_S = 5.0  # of a connect and of each read
 _DEADLINE_S = 30.0  # of a whole answer

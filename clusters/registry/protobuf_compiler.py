@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError
 
 MAIN_PROTO: Final = "watershed_record.proto"  # what the schema itself is called beside what it imports
 _LONGEST_S: Final = 30.0

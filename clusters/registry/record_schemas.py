@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.protobuf_compiler import compile_protobuf
-from clusters.registry.schema import PROTOBUF, Schema
-from clusters.registry.schema_id_translation import SCHEMA_ID_MAGIC, SCHEMA_ID_PREFIX_BYTES
-from clusters.registry.subject_names import SubjectSide, build_subject
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.protobuf_compiler import compile_protobuf
+from watershed.clusters.registry.schema import PROTOBUF, Schema
+from watershed.clusters.registry.schema_id_translation import SCHEMA_ID_MAGIC, SCHEMA_ID_PREFIX_BYTES
+from watershed.clusters.registry.subject_names import SubjectSide, build_subject
 
 _MOST_REFERENCES = 1_000  # of one schema, all levels together
 

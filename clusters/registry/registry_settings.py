@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from clusters import allowed_references, secrets
-from clusters.errors import ClusterError, ProtocolError, SecretMissing
-from clusters.settings import ConnectionSettings
+from watershed.clusters import allowed_references, secrets
+from watershed.clusters.errors import ClusterError, ProtocolError, SecretMissing
+from watershed.clusters.settings import ConnectionSettings
 
 
 class RegistryNotDeclared(ClusterError):

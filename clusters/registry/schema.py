@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from topology.bounded_json import parse_json
+from watershed.topology.bounded_json import parse_json
 
 AVRO = "AVRO"
 PROTOBUF = "PROTOBUF"

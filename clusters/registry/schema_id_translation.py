@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide, build_subject, parse_subject
-from clusters.registry.subject_selection import build_version_matcher, is_subject_of_topics, select_subjects
-from clusters.registry.version_matching import VersionMatcher
-from clusters.settings import ConnectionSettings
-from topology.plan import PlanFlow
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide, build_subject, parse_subject
+from watershed.clusters.registry.subject_selection import build_version_matcher, is_subject_of_topics, select_subjects
+from watershed.clusters.registry.version_matching import VersionMatcher
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.plan import PlanFlow
 
 SCHEMA_ID_MAGIC: Final = 0
 SCHEMA_ID_PREFIX_BYTES: Final = 5  # bytes: magic byte and id

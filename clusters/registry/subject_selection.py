@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.subject_names import parse_subject
-from clusters.registry.version_matching import ReadableRegistry, VersionMatcher
-from topology.plan import PlanFlow
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.subject_names import parse_subject
+from watershed.clusters.registry.version_matching import ReadableRegistry, VersionMatcher
+from watershed.topology.plan import PlanFlow
 
 
 def select_subjects(flow: PlanFlow, subjects: Iterable[str]) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.schema import Schema, SchemaReference, SchemaVersion, is_same_schema
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.schema import Schema, SchemaReference, SchemaVersion, is_same_schema
 
 
 class ReadableRegistry(Protocol):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology.bounded_json import parse_json_object
+from watershed.topology.bounded_json import parse_json_object
 
 _RENEWED_AT = 0.8  # of its life, as librdkafka and Kafka's own client do
 _LONGEST_CLAIM = 100  # characters of one, in a message

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.deadline import run_with_deadline
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
-from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.token_endpoint import is_local_endpoint
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.deadline import run_with_deadline
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
+from watershed.clusters.token_providers.access_token import AccessToken
+from watershed.clusters.token_providers.token_endpoint import is_local_endpoint
 
 _DEADLINE_S = 20.0  # to find an identity and assume a role, while all connections wait
 _SESSION_NAME = "watershed"  # of an assumed role, as CloudTrail shows it

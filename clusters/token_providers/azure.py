@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import AuthenticationFailed
-from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.token_endpoint import TokenRequest, request_access_token, require_plain_endpoint
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.token_providers.access_token import AccessToken
+from watershed.clusters.token_providers.token_endpoint import TokenRequest, request_access_token, require_plain_endpoint
 
 _ENTRA = "https://login.microsoftonline.com/{tenant}/oauth2/v2.0/token"
 _METADATA = "http://169.254.169.254/metadata/identity/oauth2/token"  # Azure Instance Metadata Service

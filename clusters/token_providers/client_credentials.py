@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from urllib.parse import quote_plus
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import AuthenticationFailed
-from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.token_endpoint import TokenRequest, request_access_token
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.token_providers.access_token import AccessToken
+from watershed.clusters.token_providers.token_endpoint import TokenRequest, request_access_token
 
 
 def request_client_credentials_token(settings: ConnectionParameters, oauth: OAuthSettings) -> AccessToken:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import ProtocolError, SecretMissing
-from clusters.token_providers.access_token import AccessToken
-from clusters.token_providers.token_endpoint import (
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import ProtocolError, SecretMissing
+from watershed.clusters.token_providers.access_token import AccessToken
+from watershed.clusters.token_providers.token_endpoint import (
     TokenRequest,
     request_access_token,
     request_answer,
     require_plain_endpoint,
 )
-from topology.bounded_json import parse_json_object
+from watershed.topology.bounded_json import parse_json_object
 
 _METADATA = "http://metadata.google.internal"
 _ACCOUNT = "/computeMetadata/v1/instance/service-accounts/default/"

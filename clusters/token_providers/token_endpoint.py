@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from clusters.connection_parameters import ConnectionParameters
-from clusters.deadline import run_with_deadline
-from clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
-from clusters.token_providers.access_token import (
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.deadline import run_with_deadline
+from watershed.clusters.errors import AuthenticationFailed, ProtocolError, Unreachable
+from watershed.clusters.token_providers.access_token import (
     AccessToken,
     compute_seconds_left,
     is_bearer_token,
     read_jwt_claims,
 )
-from topology.bounded_json import parse_json_object
+from watershed.topology.bounded_json import parse_json_object
 
 _TIMEOUT_S = 10.0  # of a connect and of each read
 _DEADLINE_S = 20.0  # of a whole answer, while all connections of the client wait

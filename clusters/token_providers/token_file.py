@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import AuthenticationFailed, SecretMissing
-from clusters.token_providers.access_token import (
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed, SecretMissing
+from watershed.clusters.token_providers.access_token import (
     LARGEST_TOKEN,
     AccessToken,
     compute_seconds_left,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from clusters import allowed_references
-from clusters.errors import (
+from watershed.clusters import allowed_references
+from watershed.clusters.errors import (
     AuthenticationFailed,
     ClusterError,
     ProtocolError,
@@ -15,9 +15,9 @@ from clusters.errors import (
     SecretMissing,
     Unreachable,
 )
-from clusters.secrets import SecretResolver
-from clusters.usage.usage_requests import UsageThrottled
-from topology.usage.sources_file import CloudWatchSource
+from watershed.clusters.secrets import SecretResolver
+from watershed.clusters.usage.usage_requests import UsageThrottled
+from watershed.topology.usage.sources_file import CloudWatchSource
 
 _T = TypeVar("_T")
 _ATTEMPTS = 6  # botocore waits between them, up to 20 s, longer each time

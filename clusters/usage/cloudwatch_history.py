@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from clusters.errors import ProtocolError
-from clusters.usage.aws_clients import call_aws
-from clusters.usage.history_collector import HistoryCollector, UnusableInterval
-from topology.usage.history import WHOLE_CLUSTER, CostLine, UsageMetric, UsagePeriod
-from topology.usage.sources_file import CloudWatchSource
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.usage.aws_clients import call_aws
+from watershed.clusters.usage.history_collector import HistoryCollector, UnusableInterval
+from watershed.topology.usage.history import WHOLE_CLUSTER, CostLine, UsageMetric, UsagePeriod
+from watershed.topology.usage.sources_file import CloudWatchSource
 
 _NAMESPACE = "AWS/Kafka"
 _CLUSTER, _BROKER, _TOPIC = "Cluster Name", "Broker ID", "Topic"

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from clusters.errors import ProtocolError, RequestRefused
-from clusters.usage.history_collector import HistoryCollector, UnusableInterval
-from clusters.usage.usage_requests import RequestPace, UsageServer, ask_usage_server
-from topology.bounded_json import parse_json_object
-from topology.copy_bounds import parse_instant
-from topology.usage.history import WHOLE_CLUSTER, UsageMetric, UsagePeriod
+from watershed.clusters.errors import ProtocolError, RequestRefused
+from watershed.clusters.usage.history_collector import HistoryCollector, UnusableInterval
+from watershed.clusters.usage.usage_requests import RequestPace, UsageServer, ask_usage_server
+from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.copy_bounds import parse_instant
+from watershed.topology.usage.history import WHOLE_CLUSTER, UsageMetric, UsagePeriod
 
 _PATH = "/v2/metrics/cloud/query"
 _PREFIX = "io.confluent.kafka.server/"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from clusters.errors import ProtocolError
-from clusters.usage.history_collector import HistoryCollector
-from clusters.usage.usage_requests import RequestPace, UsageServer, ask_usage_server
-from topology.usage.history import RATE_METRICS, UsageMetric
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.usage.history_collector import HistoryCollector
+from watershed.clusters.usage.usage_requests import RequestPace, UsageServer, ask_usage_server
+from watershed.topology.usage.history import RATE_METRICS, UsageMetric
 
 _LARGEST_PAGE = 64 << 20
 _AT_ONCE = 8

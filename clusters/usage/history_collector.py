@@ -6,8 +6,15 @@ import math
 from array import array
 from dataclasses import dataclass, field
 
-from clusters.errors import ClusterError
-from topology.usage.history import MAX_HISTORY_VALUES, ClusterHistory, CostLine, UsageMetric, UsagePeriod, UsageSeries
+from watershed.clusters.errors import ClusterError
+from watershed.topology.usage.history import (
+    MAX_HISTORY_VALUES,
+    ClusterHistory,
+    CostLine,
+    UsageMetric,
+    UsagePeriod,
+    UsageSeries,
+)
 
 
 class UsageTooLarge(ClusterError):

@@ -10,16 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.errors import ClusterError
-from clusters.usage.aws_clients import build_aws_client
-from clusters.usage.cloudwatch_history import read_cloudwatch_history, read_msk_costs
-from clusters.usage.confluent_history import FRESHNESS_S, read_confluent_history
-from clusters.usage.exporter_history import read_exporter_history
-from clusters.usage.history_collector import HistoryCollector
-from clusters.usage.prometheus_history import read_prometheus_history
-from clusters.usage.usage_requests import RequestPace, resolve_usage_server
-from topology.usage.history import ClusterHistory, UsagePeriod
-from topology.usage.sources_file import (
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.usage.aws_clients import build_aws_client
+from watershed.clusters.usage.cloudwatch_history import read_cloudwatch_history, read_msk_costs
+from watershed.clusters.usage.confluent_history import FRESHNESS_S, read_confluent_history
+from watershed.clusters.usage.exporter_history import read_exporter_history
+from watershed.clusters.usage.history_collector import HistoryCollector
+from watershed.clusters.usage.prometheus_history import read_prometheus_history
+from watershed.clusters.usage.usage_requests import RequestPace, resolve_usage_server
+from watershed.topology.usage.history import ClusterHistory, UsagePeriod
+from watershed.topology.usage.sources_file import (
     CloudWatchSource,
     ConfluentSource,
     ExporterSource,

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from clusters.errors import ProtocolError
-from clusters.usage.history_collector import HistoryCollector
-from clusters.usage.usage_requests import RequestPace, UsageAnswerTooLarge, UsageServer, ask_usage_server
-from topology.bounded_json import parse_json_object
-from topology.usage.history import RATE_METRICS, UsageMetric, UsagePeriod
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.usage.history_collector import HistoryCollector
+from watershed.clusters.usage.usage_requests import RequestPace, UsageAnswerTooLarge, UsageServer, ask_usage_server
+from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.usage.history import RATE_METRICS, UsageMetric, UsagePeriod
 
 _PATH = "/api/v1/query_range"
 _MOST_POINTS: Final = 10_000  # of a series in one answer; Prometheus refuses more than 11,000

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from clusters import allowed_references
-from clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
-from clusters.errors import AuthenticationFailed, ClusterError, RequestRefused, SecretMissing, Unreachable
-from clusters.secrets import SecretResolver
-from topology.bounded_json import MAX_JSON_BYTES
-from topology.usage.sources_file import HttpLogin
+from watershed.clusters import allowed_references
+from watershed.clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, RequestRefused, SecretMissing, Unreachable
+from watershed.clusters.secrets import SecretResolver
+from watershed.topology.bounded_json import MAX_JSON_BYTES
+from watershed.topology.usage.sources_file import HttpLogin
 
 _REQUEST_S = 60.0  # a query over a day of thousands of series takes seconds
 _ATTEMPTS = 6

@@ -14,13 +14,13 @@ from typing import Any
 from kio.schema.types import GroupId
 from kio.static.primitive import i8
 
-from clusters.errors import RequestRefused, Unauthorised
-from clusters.group_listing import GroupListing
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.versions import Api
-from topology.inventory import InventoryAcl
+from watershed.clusters.errors import RequestRefused, Unauthorised
+from watershed.clusters.group_listing import GroupListing
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.versions import Api
+from watershed.topology.inventory import InventoryAcl
 
 QuotaEntity = tuple[
     tuple[str, str | None], ...

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from kio.static.primitive import f64, i8
 
-from clusters.wire import error_codes
-from clusters.wire.admin_reads import (
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.admin_reads import (
     ACL_OPERATIONS,
     ACL_PATTERNS,
     ACL_PERMISSIONS,
@@ -18,9 +18,9 @@ from clusters.wire.admin_reads import (
     SCRAM_MECHANISMS,
     QuotaEntity,
 )
-from clusters.wire.connection import Connection
-from clusters.wire.versions import Api
-from topology.inventory import InventoryAcl
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.versions import Api
+from watershed.topology.inventory import InventoryAcl
 
 _SET, _DELETE = i8(0), i8(1)  # org.apache.kafka.clients.admin.AlterConfigOp.OpType
 _TOPIC = i8(2)

@@ -13,11 +13,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from clusters.errors import ProtocolError
-from clusters.varints import encode_uvarint
-from clusters.wire.request_codec import build_request, encode_entity, load_message_class
-from clusters.wire.transaction_requests import REPLICATED_S, ProducerIdAndEpoch, TransactionRequests, TransactionWire
-from clusters.wire.versions import Api
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.varints import encode_uvarint
+from watershed.clusters.wire.request_codec import build_request, encode_entity, load_message_class
+from watershed.clusters.wire.transaction_requests import (
+    REPLICATED_S,
+    ProducerIdAndEpoch,
+    TransactionRequests,
+    TransactionWire,
+)
+from watershed.clusters.wire.versions import Api
 
 MAX_MARKERS_PER_REQUEST: Final = 10_000  # of one request
 

@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from clusters.errors import ProtocolError, Unanswered
-from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
+from watershed.clusters.errors import ProtocolError, Unanswered
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
 
 _PATIENCE_S: Final = 30.0  # a broker asks to wait for as long as its quota window at most, 11 s by default
 _SHORTEST_MS: Final = 100

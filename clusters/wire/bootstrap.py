@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import ClusterError, ProtocolError, Unreachable
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.errors import ClusterError, ProtocolError, Unreachable
 
 C = TypeVar("C")
 

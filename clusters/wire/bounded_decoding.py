@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from kio.serial import entity_reader
 
-from clusters.varints import decode_uvarint
+from watershed.clusters.varints import decode_uvarint
 
 _Step = Callable[[memoryview, int], int]  # the position behind what stands there
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.wire import error_codes, fetch, metadata_requests, produce
-from clusters.wire.alignment_requests import AlignmentRequests
-from clusters.wire.bootstrap import connect_to_any, remember_lost
-from clusters.wire.fetch import FETCH_BY_ID, FetchResponse
-from clusters.wire.fetch_session import SESSION_LOST_CODES, FetchSession, SessionQuestion, build_lone_question
-from clusters.wire.messages import (
+from watershed.clusters.errors import ProtocolError, RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.wire import error_codes, fetch, metadata_requests, produce
+from watershed.clusters.wire.alignment_requests import AlignmentRequests
+from watershed.clusters.wire.bootstrap import connect_to_any, remember_lost
+from watershed.clusters.wire.fetch import FETCH_BY_ID, FetchResponse
+from watershed.clusters.wire.fetch_session import SESSION_LOST_CODES, FetchSession, SessionQuestion, build_lone_question
+from watershed.clusters.wire.messages import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     ClusterMetadata,
@@ -34,11 +34,11 @@ from clusters.wire.messages import (
     ProducePartition,
     ProducerState,
 )
-from clusters.wire.request_codec import DEFAULT_CLIENT_ID, RequestExchange
-from clusters.wire.secured_transport import open_transport
-from clusters.wire.topic_names import find_topic_name, is_stand_in_id
-from clusters.wire.transport import ReceiveBuffer
-from clusters.wire.versions import ANY_VERSION, Api
+from watershed.clusters.wire.request_codec import DEFAULT_CLIENT_ID, RequestExchange
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.clusters.wire.topic_names import find_topic_name, is_stand_in_id
+from watershed.clusters.wire.transport import ReceiveBuffer
+from watershed.clusters.wire.versions import ANY_VERSION, Api
 
 _PATIENCE_S: Final = 40.0  # above the 30 s that a Produce may wait for its replicas
 _ADMIN_S: Final = 15.0

@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from clusters.varints import decode_uvarint
-from clusters.wire.fetch_session import SessionQuestion
-from clusters.wire.messages import FetchedPartition, FetchPartition
-from clusters.wire.versioned_fields import (
+from watershed.clusters.varints import decode_uvarint
+from watershed.clusters.wire.fetch_session import SessionQuestion
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition
+from watershed.clusters.wire.versioned_fields import (
     decode_bytes,
     decode_count,
     decode_text,

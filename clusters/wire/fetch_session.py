@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.wire.error_codes import (
+from watershed.clusters.wire.error_codes import (
     FETCH_SESSION_ID_NOT_FOUND,
     FETCH_SESSION_TOPIC_ID_ERROR,
     INVALID_FETCH_SESSION_EPOCH,
 )
-from clusters.wire.messages import FetchPartition
+from watershed.clusters.wire.messages import FetchPartition
 
 SESSION_LOST_CODES: Final = frozenset(
     {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR}

@@ -11,15 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any, Final
 
-from clusters.errors import ProtocolError
-from clusters.wire.messages import (
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.wire.messages import (
     ClusterMetadata,
     OffsetAnswer,
     PartitionLeader,
     ProducerState,
     TopicMetadata,
 )
-from clusters.wire.topic_names import build_stand_in_id, remember_topic
+from watershed.clusters.wire.topic_names import build_stand_in_id, remember_topic
 
 NO_AUTO_CREATION: Final = 4  # the first Metadata that can ask without creating a topic
 WITH_TOPIC_IDS: Final = 10  # the first that has them (KIP-516, Kafka 2.8)

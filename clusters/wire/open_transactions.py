@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.transaction_requests import REPLICATED_S, ProducerIdAndEpoch
-from clusters.wire.versions import Api
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.transaction_requests import REPLICATED_S, ProducerIdAndEpoch
+from watershed.clusters.wire.versions import Api
 
 ONGOING_STATE: Final = "Ongoing"
 COORDINATOR_LOADING_CODES: Final = frozenset(

@@ -13,8 +13,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from clusters.wire.messages import ProducedPartition, ProducePartition
-from clusters.wire.versioned_fields import decode_count, decode_text, encode_count, encode_text, skip_tagged_fields
+from watershed.clusters.wire.messages import ProducedPartition, ProducePartition
+from watershed.clusters.wire.versioned_fields import (
+    decode_count,
+    decode_text,
+    encode_count,
+    encode_text,
+    skip_tagged_fields,
+)
 
 _Piece = bytes | bytearray | memoryview
 

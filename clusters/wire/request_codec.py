@@ -14,11 +14,11 @@ from kio.index import load_entity_module
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from clusters.errors import ProtocolError
-from clusters.wire.bounded_decoding import decode_bounded
-from clusters.wire.describe_transactions import DescribeTransactionsAnswer
-from clusters.wire.first_versions import build_first_version, has_first_version
-from clusters.wire.transport import FramePiece, FrameTransport, ReceiveBuffer
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.wire.bounded_decoding import decode_bounded
+from watershed.clusters.wire.describe_transactions import DescribeTransactionsAnswer
+from watershed.clusters.wire.first_versions import build_first_version, has_first_version
+from watershed.clusters.wire.transport import FramePiece, FrameTransport, ReceiveBuffer
 
 DEFAULT_CLIENT_ID: Final = "watershed"
 _CORRECTED = {("describe_transactions", 0, "response"): DescribeTransactionsAnswer}  # in place of kio's

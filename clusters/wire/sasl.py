@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator, Iterable
 
 import scramp
 
-from clusters.connection_parameters import ConnectionParameters, KerberosSettings
-from clusters.errors import AuthenticationFailed, ProtocolError
+from watershed.clusters.connection_parameters import ConnectionParameters, KerberosSettings
+from watershed.clusters.errors import AuthenticationFailed, ProtocolError
 
 SaslExchange = Generator[bytes, bytes, None]
 

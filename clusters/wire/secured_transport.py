@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from clusters import oauth_tokens
-from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import AuthenticationFailed, ClusterError, Unreachable
-from clusters.token_providers.access_token import describe_token
-from clusters.wire import error_codes, sasl
-from clusters.wire.request_codec import RequestExchange
-from clusters.wire.tls import TlsTransport
-from clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
-from clusters.wire.versions import NEWEST_API_VERSIONS, Api, ApiVersions, read_api_versions
+from watershed.clusters import oauth_tokens
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, Unreachable
+from watershed.clusters.token_providers.access_token import describe_token
+from watershed.clusters.wire import error_codes, sasl
+from watershed.clusters.wire.request_codec import RequestExchange
+from watershed.clusters.wire.tls import TlsTransport
+from watershed.clusters.wire.transport import MAX_ANSWER_BYTES, FramePiece, FrameTransport, ReceiveBuffer, Transport
+from watershed.clusters.wire.versions import NEWEST_API_VERSIONS, Api, ApiVersions, read_api_versions
 
 _GREETING_S = 10.0  # for the answer to ApiVersions, which a broker gives at once
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLEOFError)

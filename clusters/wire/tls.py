@@ -11,11 +11,11 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 
-from clusters.connection_parameters import ConnectionParameters
-from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, UntrustedBroker
-from clusters.secrets import read_file_stamp
-from clusters.wire.certificate import describe_certificate, describe_certificate_file
-from clusters.wire.transport import FRAME_LENGTH, SENDING, FramePiece, Transport
+from watershed.clusters.connection_parameters import ConnectionParameters
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, SecretMissing, UntrustedBroker
+from watershed.clusters.secrets import read_file_stamp
+from watershed.clusters.wire.certificate import describe_certificate, describe_certificate_file
+from watershed.clusters.wire.transport import FRAME_LENGTH, SENDING, FramePiece, Transport
 
 _SMALL = 16 << 10  # one TLS record: pieces below it are joined, since each call costs at least a record
 _LOOK_S = 3.0

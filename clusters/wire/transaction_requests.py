@@ -13,10 +13,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from clusters.wire import error_codes
-from clusters.wire.messages import Wire
-from clusters.wire.metadata_requests import build_producer_id_values
-from clusters.wire.versions import ANY_VERSION, Api
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import Wire
+from watershed.clusters.wire.metadata_requests import build_producer_id_values
+from watershed.clusters.wire.versions import ANY_VERSION, Api
 
 REPLICATED_S: Final = 40.0  # for an answer that waits for replicas or coordinators
 _TRANSACTION = 1  # key type of FindCoordinator

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from clusters.errors import ClusterError, ProtocolError, Unreachable
+from watershed.clusters.errors import ClusterError, ProtocolError, Unreachable
 
 FramePiece = bytes | bytearray | memoryview
 

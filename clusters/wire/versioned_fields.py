@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from clusters.varints import decode_uvarint, encode_uvarint
+from watershed.clusters.varints import decode_uvarint, encode_uvarint
 
 _I16, _I32 = struct.Struct(">h"), struct.Struct(">i")
 

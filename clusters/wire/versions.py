@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from clusters.errors import RequestRefused, RequestUnsupported
-from clusters.wire import error_codes
-from clusters.wire.request_codec import RequestExchange
+from watershed.clusters.errors import RequestRefused, RequestUnsupported
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.request_codec import RequestExchange
 
 ANY_VERSION: Final = 32_767  # the largest int16: no limit of the caller's
 

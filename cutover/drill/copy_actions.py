@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cutover.actions import Action, Deed, JsonObject
-from cutover.observations import Observation
+from watershed.cutover.actions import Action, Deed, JsonObject
+from watershed.cutover.observations import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.control_records import read_messages
-from clusters.errors import RequestRefused
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_writes import create_acls
-from clusters.wire.connection import open_connection
-from cutover.actions import JsonObject
-from cutover.drill.drill_preflight import Drill, find_copied_spans
-from cutover.drill.drill_topology import DRILL_PREFIX
-from cutover.drill.record_tally import RecordTally
-from replicator.apply import apply_plan
-from topology.inventory import InventoryAcl
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_messages
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_writes import create_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.drill.drill_preflight import Drill, find_copied_spans
+from watershed.cutover.drill.drill_topology import DRILL_PREFIX
+from watershed.cutover.drill.record_tally import RecordTally
+from watershed.replicator.apply import apply_plan
+from watershed.topology.inventory import InventoryAcl
 
 _READ_S = 60.0
 _FLUSH_S = 60.0

@@ -12,20 +12,20 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.control_records import read_control_log, read_latest_values
-from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import read_flows, write_flow
-from clusters.partition_status_records import delete_partition_status, read_partition_statuses
-from clusters.producer_registry import PRODUCER_PREFIX
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_writes import delete_acls
-from clusters.wire.connection import open_connection
-from cutover.actions import JsonObject
-from cutover.drill.copy_creation import build_copy_acls
-from cutover.drill.drill_topology import DRILL_PREFIX
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log, read_latest_values
+from watershed.clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.partition_status_records import delete_partition_status, read_partition_statuses
+from watershed.clusters.producer_registry import PRODUCER_PREFIX
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_writes import delete_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.drill.copy_creation import build_copy_acls
+from watershed.cutover.drill.drill_topology import DRILL_PREFIX
 
 _KEPT = {"retention.ms": "3600000", "min.compaction.lag.ms": "0"}
 _LET_GO_S = 30.0  # for workers to let go of a flow; then their last reports are old anyway

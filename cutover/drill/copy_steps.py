@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cutover.actions import JsonObject, RecallDeeds, ReportMessage
-from cutover.drill.copy_actions import (
+from watershed.cutover.actions import JsonObject, RecallDeeds, ReportMessage
+from watershed.cutover.drill.copy_actions import (
     CopiesMade,
     CopiesRemoved,
     CountRecords,
@@ -13,11 +13,11 @@ from cutover.drill.copy_actions import (
     RecordsCounted,
     RemoveCopies,
 )
-from cutover.errors import Refused
-from cutover.migration_step_order import Step
-from cutover.observations import RecalledDeeds
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.cutover.errors import Refused
+from watershed.cutover.migration_step_order import Step
+from watershed.cutover.observations import RecalledDeeds
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 READ_ORIGINALS_STEP = Step(
     "look_at_originals",

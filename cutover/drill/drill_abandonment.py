@@ -8,16 +8,23 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from clusters import producer_fence
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from cutover.actions import JsonObject
-from cutover.drill.copy_removal import delete_copies
-from cutover.errors import Locked, NothingToResume
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, Journal, JournalChain, JournalEntry, describe_holder
-from cutover.run_claim import RunClaim, read_run_kind
-from cutover.step_runner import RunResult
+from watershed.clusters import producer_fence
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.drill.copy_removal import delete_copies
+from watershed.cutover.errors import Locked, NothingToResume
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.journal.hash_chain import (
+    RUN_STEP,
+    TAKEOVER_STEP,
+    Journal,
+    JournalChain,
+    JournalEntry,
+    describe_holder,
+)
+from watershed.cutover.run_claim import RunClaim, read_run_kind
+from watershed.cutover.step_runner import RunResult
 
 _Say = Callable[[str], None]
 _Remove = Callable[[Mapping[str, ConnectionSettings], JsonObject], list[str]]

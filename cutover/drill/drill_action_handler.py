@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clusters.errors import ClusterError, RequestRefused, Unreachable
-from cutover.actions import Action, JsonObject
-from cutover.drill.copy_actions import (
+from watershed.clusters.errors import ClusterError, RequestRefused, Unreachable
+from watershed.cutover.actions import Action, JsonObject
+from watershed.cutover.drill.copy_actions import (
     CopiesMade,
     CopiesRemoved,
     CountRecords,
@@ -16,15 +16,15 @@ from cutover.drill.copy_actions import (
     RecordsCounted,
     RemoveCopies,
 )
-from cutover.drill.copy_creation import create_copies
-from cutover.drill.copy_removal import delete_copies
-from cutover.drill.drill_applications import DrillApplications
-from cutover.drill.drill_preflight import Drill, inspect_originals
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.applications.application_adapter import ApplicationControlFailed
-from cutover.observations import ActionFailed, Observation
-from replicator.errors import ReplicatorError
-from topology.plan import PlanFlow
+from watershed.cutover.drill.copy_creation import create_copies
+from watershed.cutover.drill.copy_removal import delete_copies
+from watershed.cutover.drill.drill_applications import DrillApplications
+from watershed.cutover.drill.drill_preflight import Drill, inspect_originals
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.applications.application_adapter import ApplicationControlFailed
+from watershed.cutover.observations import ActionFailed, Observation
+from watershed.replicator.errors import ReplicatorError
+from watershed.topology.plan import PlanFlow
 
 
 class DrillActionHandler:

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clusters.settings import ConnectionSettings
-from cutover.drill.drill_consumer import DrillConsumer
-from cutover.drill.drill_producer import DrillProducer, KeysByTopic
-from cutover.drill.record_tally import RecordTally
-from cutover.live.applications.application_adapter import (
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.drill.drill_consumer import DrillConsumer
+from watershed.cutover.drill.drill_producer import DrillProducer, KeysByTopic
+from watershed.cutover.drill.record_tally import RecordTally
+from watershed.cutover.live.applications.application_adapter import (
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from clusters import librdkafka
-from clusters.settings import ConnectionSettings
-from cutover.drill.record_tally import RecordTally
+from watershed.clusters import librdkafka
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.drill.record_tally import RecordTally
 
 _COMMIT_S = 0.5
 _CLOSE_COMMIT_S = 30.0

@@ -5,15 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutover.drill.copy_steps import COUNT_RECORDS_STEP, MAKE_COPIES_STEP, READ_ORIGINALS_STEP, REMOVE_COPIES_STEP
-from cutover.errors import NothingToRollBack
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.migration_step_order import Step
-from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import build_earlier_run
-from cutover.rollback.rollback_plan import plan_way_back
-from cutover.run_plan import RunPlan, plan_migration
-from topology.plan import Plan
+from watershed.cutover.drill.copy_steps import (
+    COUNT_RECORDS_STEP,
+    MAKE_COPIES_STEP,
+    READ_ORIGINALS_STEP,
+    REMOVE_COPIES_STEP,
+)
+from watershed.cutover.errors import NothingToRollBack
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.migration_step_order import Step
+from watershed.cutover.policy import WavePolicy, build_wave_policy
+from watershed.cutover.rollback.earlier_run import build_earlier_run
+from watershed.cutover.rollback.rollback_plan import plan_way_back
+from watershed.cutover.run_plan import RunPlan, plan_migration
+from watershed.topology.plan import Plan
 
 _ASKED = ("approval",)  # the one question is asked before anything begins
 
@@ -63,7 +68,7 @@ def plan_drill_back(drill: Plan, chain: JournalChain, run: str, policy: WavePoli
 
 def preview_drill_back(drill: Plan) -> RunPlan:
     """The same without a journal, for a dry run."""
-    from cutover.rollback.rollback_plan import preview_rollback
+    from watershed.cutover.rollback.rollback_plan import preview_rollback
 
     run_plan = preview_rollback(drill, None)
     return replace(run_plan, kind="drill", steps=_unasked(run_plan.steps))

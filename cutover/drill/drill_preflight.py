@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import TopicDescription
-from clusters.control_records import read_messages
-from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
-from clusters.errors import ClusterError
-from clusters.missing_rights import find_missing_rights
-from clusters.producer_fence import is_acl_on_topic
-from clusters.required_role_acls import RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from clusters.wire.connection import open_connection
-from cutover.actions import JsonObject
-from cutover.drill.drill_topology import map_copies_to_originals
-from topology.migration_waves import Wave
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import TopicDescription
+from watershed.clusters.control_records import read_messages
+from watershed.clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.producer_fence import is_acl_on_topic
+from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.drill.drill_topology import map_copies_to_originals
+from watershed.topology.migration_waves import Wave
+from watershed.topology.plan import Plan, PlanFlow
 
 _READ_S = 30.0
 _OPEN = "allow.everyone.if.no.acl.found"

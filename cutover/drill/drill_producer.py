@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from clusters import librdkafka
-from clusters.settings import ConnectionSettings
-from cutover.drill.record_tally import RecordTally
+from watershed.clusters import librdkafka
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.drill.record_tally import RecordTally
 
 _RATE = 50  # records a second
 _FLUSH_S = 30.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cutover.drill.drill_sequence import DrillResult
-from cutover.drill.drill_topology import BACK_RUN_SUFFIX, list_left_out
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.run_plan import RunPlan
-from topology.plan import Plan
+from watershed.cutover.drill.drill_sequence import DrillResult
+from watershed.cutover.drill.drill_topology import BACK_RUN_SUFFIX, list_left_out
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.run_plan import RunPlan
+from watershed.topology.plan import Plan
 
 _SCHEMA = 1
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cutover.drill.drill_plan import find_last_step_there, has_way_back, plan_drill, plan_drill_back
-from cutover.drill.drill_topology import BACK_RUN_SUFFIX
-from cutover.driver import RunDriver
-from cutover.policy import WavePolicy
-from cutover.run_plan import RunPlan
-from cutover.step_runner import RunResult
-from topology.plan import Plan
+from watershed.cutover.drill.drill_plan import find_last_step_there, has_way_back, plan_drill, plan_drill_back
+from watershed.cutover.drill.drill_topology import BACK_RUN_SUFFIX
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.plan import Plan
 
 _Opened = Callable[[RunPlan, str], RunDriver]
 

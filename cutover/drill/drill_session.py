@@ -10,20 +10,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from cutover.actions import RequestProof
-from cutover.drill.drill_abandonment import end_drills
-from cutover.drill.drill_action_handler import DrillActionHandler
-from cutover.drill.drill_applications import DrillApplications
-from cutover.drill.drill_preflight import Drill
-from cutover.drill.drill_topology import BACK_RUN_SUFFIX
-from cutover.drill.record_tally import RecordTally
-from cutover.driver import RunDriver, RunEvent, RunPorts
-from cutover.errors import NothingToResume, Superseded
-from cutover.journal.hash_chain import RUN_STEP
-from cutover.journal.topology_journal import open_journal
-from cutover.observations import ProofOutcome
-from cutover.run_claim import ClaimRequest
-from cutover.run_plan import RunPlan
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.drill.drill_abandonment import end_drills
+from watershed.cutover.drill.drill_action_handler import DrillActionHandler
+from watershed.cutover.drill.drill_applications import DrillApplications
+from watershed.cutover.drill.drill_preflight import Drill
+from watershed.cutover.drill.drill_topology import BACK_RUN_SUFFIX
+from watershed.cutover.drill.record_tally import RecordTally
+from watershed.cutover.driver import RunDriver, RunEvent, RunPorts
+from watershed.cutover.errors import NothingToResume, Superseded
+from watershed.cutover.journal.hash_chain import RUN_STEP
+from watershed.cutover.journal.topology_journal import open_journal
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.run_claim import ClaimRequest
+from watershed.cutover.run_plan import RunPlan
 
 _ProveIn = Callable[[Path, RequestProof], ProofOutcome]  # into a folder
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from cutover.errors import NotSupported
-from cutover.run_plan import find_wave
-from topology.application_controls import PlanApplication
-from topology.migration_waves import (
+from watershed.cutover.errors import NotSupported
+from watershed.cutover.run_plan import find_wave
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import (
     ApprovalGate,
     HoldGate,
     HookGate,
@@ -24,10 +24,10 @@ from topology.migration_waves import (
     WaveHooks,
     WaveStrategy,
 )
-from topology.naming import Naming
-from topology.plan import Plan, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import NO_SYNC
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import NO_SYNC
 
 DRILL_PREFIX = "watershed.drill."
 BACK_RUN_SUFFIX = ".back"  # behind the name of the run there: the run of its way back

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from topology.bounded_json import parse_json_object
+from watershed.topology.bounded_json import parse_json_object
 
 Record = tuple[str, bytes]  # topic of the wave, digest of key and value
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusters.private_files import make_folder, replace_file
-from cutover.evidence.page import render_evidence_page
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.hash_chain import JournalChain, JournalEntry, find_step_outcome
-from cutover.migration_step_order import Step
-from cutover.run_plan import RunPlan
-from cutover.wave_states import KINDS_TO_TARGET, list_wave_states
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.private_files import make_folder, replace_file
+from watershed.cutover.evidence.page import render_evidence_page
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry, find_step_outcome
+from watershed.cutover.migration_step_order import Step
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.wave_states import KINDS_TO_TARGET, list_wave_states
+from watershed.topology.plan import Plan, PlanFlow
 
 _SCHEMA = 2
 _PROOFS = ("history_proof", "tail_proof")

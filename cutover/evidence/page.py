@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from cutover.evidence.proof_summary import PROVEN_VERDICTS
-from topology.text_escaping import escape_control_lines
+from watershed.cutover.evidence.proof_summary import PROVEN_VERDICTS
+from watershed.topology.text_escaping import escape_control_lines
 
 _LONGEST_MS = 10**15  # a duration is below; what is not, a journal made up
 _STYLE = """

@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from clusters.private_files import read_private_file
+from watershed.clusters.private_files import read_private_file
 
 if TYPE_CHECKING:
-    from cutover.observations import ProofOutcome
+    from watershed.cutover.observations import ProofOutcome
 
 PROOF_COUNTS = (
     "proven",
@@ -32,7 +32,7 @@ PROVEN_VERDICTS: Final = ("proven", "repeated")
 
 def read_proof_summary(path: Path, plan_hash: str | None = None) -> ProofOutcome:
     """A summary that is missing, unreadable or of another plan: verdict `error`, never `proven`."""
-    from cutover.observations import ProofOutcome
+    from watershed.cutover.observations import ProofOutcome
 
     try:
         value = json.loads(read_private_file(path))
@@ -61,6 +61,6 @@ def _count(value: object) -> int:
 
 def build_failed_proof(message: str) -> ProofOutcome:
     """A proof that came to no verdict."""
-    from cutover.observations import ProofOutcome
+    from watershed.cutover.observations import ProofOutcome
 
     return ProofOutcome(at_ms=0, verdict="error", unproven=-1, message=message)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cutover.actions import FindDivergence, JsonObject, ReadCluster, ReadGroup, ReportMessage
-from cutover.errors import Refused
-from cutover.observations import DivergentRange, ObservedCluster, ObservedDivergence, ObservedGroup
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext
-from cutover.utc_instant import render_utc_instant
-from topology.kafka_streams import find_streams_topics
+from watershed.cutover.actions import FindDivergence, JsonObject, ReadCluster, ReadGroup, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import DivergentRange, ObservedCluster, ObservedDivergence, ObservedGroup
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.utc_instant import render_utc_instant
+from watershed.topology.kafka_streams import find_streams_topics
 
 _SHOWN: Final = 10
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cutover.actions import JsonObject
-from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
-from cutover.failover.failover_plan import plan_failover
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
-from cutover.migration_step_order import Step
-from cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import EarlierRun, find_rollback_of
-from cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
-from cutover.run_claim import encode_run_work
-from cutover.run_plan import RunPlan
-from cutover.step_outcomes import StepOutcomes
-from cutover.withheld_rights_steps import find_rights_to_take
-from topology.migration_waves import RollbackPolicy, Wave
-from topology.plan import Plan, PlanFlow
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.errors import NothingToRollBack, NotSupported, PlanChanged
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from watershed.cutover.migration_step_order import Step
+from watershed.cutover.policy import DEFAULT_SESSION_MS, SESSION_GRACE_MS, WavePolicy, build_wave_policy
+from watershed.cutover.rollback.earlier_run import EarlierRun, find_rollback_of
+from watershed.cutover.rollback.rollback_plan import StrandedChoice, plan_way_back, shorten_lag_hold
+from watershed.cutover.run_claim import encode_run_work
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.step_outcomes import StepOutcomes
+from watershed.cutover.withheld_rights_steps import find_rights_to_take
+from watershed.topology.migration_waves import RollbackPolicy, Wave
+from watershed.topology.plan import Plan, PlanFlow
 
 _DIVERGENCE = Step(
     "divergence",

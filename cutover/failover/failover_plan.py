@@ -6,20 +6,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from clusters.topic_partition import TopicPartition
-from cutover.errors import NotSupported
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.hash_chain import JournalChain, JournalEntry
-from cutover.migration_step_order import Step, list_named_steps
-from cutover.offsets import decode_offsets
-from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import EarlierRun, list_moved_groups
-from cutover.run_claim import read_run_kind
-from cutover.run_plan import RunPlan, find_wave
-from cutover.step_outcomes import StepOutcomes
-from cutover.wave_states import WAVE_SEPARATOR, list_wave_states
-from topology.migration_waves import Wave, WaveFence, WaveHooks, list_producer_waves
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.errors import NotSupported
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry
+from watershed.cutover.migration_step_order import Step, list_named_steps
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.policy import WavePolicy, build_wave_policy
+from watershed.cutover.rollback.earlier_run import EarlierRun, list_moved_groups
+from watershed.cutover.run_claim import read_run_kind
+from watershed.cutover.run_plan import RunPlan, find_wave
+from watershed.cutover.step_outcomes import StepOutcomes
+from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_states
+from watershed.topology.migration_waves import Wave, WaveFence, WaveHooks, list_producer_waves
+from watershed.topology.plan import Plan, PlanFlow
 
 _ORDER: Final = (
     *("failover_preflight", "source_gone", "fence_source", "stop_forwarding", "declare_loss", "accept_loss"),

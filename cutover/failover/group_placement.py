@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     JsonObject,
     ReadRecords,
     RecallDeeds,
     ReportMessage,
 )
-from cutover.application_steps import start_application_there
-from cutover.errors import Refused
-from cutover.failover.streams_standby import list_standby_problems, read_state_ranges
-from cutover.groups.group_preflight import commit_positions, read_stable_group
-from cutover.observations import (
+from watershed.cutover.application_steps import start_application_there
+from watershed.cutover.errors import Refused
+from watershed.cutover.failover.streams_standby import list_standby_problems, read_state_ranges
+from watershed.cutover.groups.group_preflight import commit_positions, read_stable_group
+from watershed.cutover.observations import (
     ObservedGroup,
     ObservedLogs,
     ObservedRecords,
     RecalledDeeds,
 )
-from cutover.offsets import decode_offsets, encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext, read_target_logs
+from watershed.cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext, read_target_logs
 
 
 class _GroupPlacement:

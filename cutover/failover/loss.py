@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import JsonObject
-from cutover.observations import LastSeenPartition
-from cutover.utc_instant import render_utc_instant
-from replicator.ledger.offset_translation import CopiedPartition
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.observations import LastSeenPartition
+from watershed.cutover.utc_instant import render_utc_instant
+from watershed.replicator.ledger.offset_translation import CopiedPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     AskApproval,
     CutOff,
     EndRun,
@@ -18,16 +18,16 @@ from cutover.actions import (
     ReadLastSeenSource,
     ReportMessage,
 )
-from cutover.errors import Refused
-from cutover.failover.loss import FailoverLoss, build_failover_loss
-from cutover.failover.streams_standby import (
+from watershed.cutover.errors import Refused
+from watershed.cutover.failover.loss import FailoverLoss, build_failover_loss
+from watershed.cutover.failover.streams_standby import (
     assess_states,
     describe_states,
     read_state_ranges,
     report_states,
     require_whole_states,
 )
-from cutover.observations import (
+from watershed.cutover.observations import (
     ActionDone,
     ApprovalAnswer,
     ClusterProbe,
@@ -35,10 +35,10 @@ from cutover.observations import (
     LastSeenSource,
     ObservedFlow,
 )
-from cutover.offsets import encode_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_copies, read_target_logs
-from replicator.ledger.offset_translation import CopiedPartition
+from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_copies, read_target_logs
+from watershed.replicator.ledger.offset_translation import CopiedPartition
 
 _AUTOMATIC: Final = "automatic"  # who approves when nobody was asked (`cutover.driver.approve_all`)
 EQUAL_LOOKS_IN_A_ROW: Final = 2  # so often in a row the same is seen

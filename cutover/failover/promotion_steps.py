@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     ApplicationRole,
     JsonObject,
     ReadApplication,
@@ -15,20 +15,20 @@ from cutover.actions import (
     ReportMessage,
     Seal,
 )
-from cutover.application_steps import require_stopped, tell_to_stop
-from cutover.errors import Refused
-from cutover.failover.loss_steps import list_application_names
-from cutover.failover.source_assessment import DOES_NOT_ANSWER
-from cutover.observations import (
+from watershed.cutover.application_steps import require_stopped, tell_to_stop
+from watershed.cutover.errors import Refused
+from watershed.cutover.failover.loss_steps import list_application_names
+from watershed.cutover.failover.source_assessment import DOES_NOT_ANSWER
+from watershed.cutover.observations import (
     ObservedApplication,
     ObservedRecords,
     ObservedRights,
     SealedEvidence,
 )
-from cutover.offsets import find_offset_changes
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_target_logs
-from cutover.withheld_rights_steps import give_missing_rights
+from watershed.cutover.offsets import find_offset_changes
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_target_logs
+from watershed.cutover.withheld_rights_steps import give_missing_rights
 
 
 def give_remembered_rights(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

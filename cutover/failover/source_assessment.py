@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cutover import producer_steps
-from cutover.actions import (
+from watershed.cutover import producer_steps
+from watershed.cutover.actions import (
     ApplicationRole,
     CheckCutOff,
     JsonObject,
@@ -26,12 +26,12 @@ from cutover.actions import (
     StartFlow,
     StopFlow,
 )
-from cutover.application_steps import assess_application
-from cutover.errors import Refused
-from cutover.failover.group_placement import plan_group_placement
-from cutover.failover.loss_steps import EQUAL_LOOKS_IN_A_ROW
-from cutover.hooks.hook_steps import check_hooks
-from cutover.observations import (
+from watershed.cutover.application_steps import assess_application
+from watershed.cutover.errors import Refused
+from watershed.cutover.failover.group_placement import plan_group_placement
+from watershed.cutover.failover.loss_steps import EQUAL_LOOKS_IN_A_ROW
+from watershed.cutover.hooks.hook_steps import check_hooks
+from watershed.cutover.observations import (
     ClusterProbe,
     CutOffResult,
     LastSeenSource,
@@ -39,9 +39,9 @@ from cutover.observations import (
     ObservedFlow,
     ObservedTopics,
 )
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_target_logs
-from cutover.utc_instant import render_utc_instant
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_target_logs
+from watershed.cutover.utc_instant import render_utc_instant
 
 DOES_NOT_ANSWER: Final = "does not answer"  # how the state of an application begins that preflight could not read
 

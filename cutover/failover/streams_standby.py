@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from cutover.actions import JsonObject, ReadLastSeenSource, ReportMessage
-from cutover.errors import Refused
-from cutover.groups.group_preflight import describe_state_directory
-from cutover.observations import LastSeenSource
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
-from cutover.utc_instant import render_utc_instant
-from replicator.ledger.offset_translation import CopiedPartition
-from topology.plan import PlanFlow
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import JsonObject, ReadLastSeenSource, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.group_preflight import describe_state_directory
+from watershed.cutover.observations import LastSeenSource
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.utc_instant import render_utc_instant
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.topology.plan import PlanFlow
 
 
 def read_state_ranges(context: RunContext) -> ActionGenerator[dict[str, StateRange]]:

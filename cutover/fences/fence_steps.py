@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cutover.actions import (
+from watershed.cutover.actions import (
     CallHook,
     ClusterSide,
     JsonObject,
@@ -19,11 +19,11 @@ from cutover.actions import (
     RecallDeeds,
     ReportMessage,
 )
-from cutover.errors import Refused
-from cutover.fences.journaled_fence import RAISING_DEEDS, list_raising_deeds
-from cutover.observations import HookAnswer, ObservedFence, RecalledDeeds
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.cutover.errors import Refused
+from watershed.cutover.fences.journaled_fence import RAISING_DEEDS, list_raising_deeds
+from watershed.cutover.observations import HookAnswer, ObservedFence, RecalledDeeds
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 
 def check_fence(context: RunContext, topics: Iterable[str], problems: list[str]) -> ActionGenerator[JsonObject]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cutover.actions import JsonObject
-from cutover.journal.hash_chain import JournalEntry
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.journal.hash_chain import JournalEntry
 
 RAISING_DEEDS: Final = ("RaiseFence", "CallHook")  # the deeds by which fences rise
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindWriters, JsonObject
-from cutover.errors import Refused
-from cutover.observations import ObservedLogs, ObservedWriter, ObservedWriters
-from cutover.offsets import encode_offsets, find_offset_changes
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_source_logs
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindWriters, JsonObject
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedLogs, ObservedWriter, ObservedWriters
+from watershed.cutover.offsets import encode_offsets, find_offset_changes
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_source_logs
 
 _Ends = Mapping[TopicPartition, int]
 _SHOWN = 5  # writers that one message names

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import JsonObject, ReadGroup, ReadRecords
-from cutover.groups.group_preflight import describe_members
-from cutover.observations import ObservedGroup, ObservedLogs, ObservedRecords
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_target_logs
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import JsonObject, ReadGroup, ReadRecords
+from watershed.cutover.groups.group_preflight import describe_members
+from watershed.cutover.observations import ObservedGroup, ObservedLogs, ObservedRecords
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_target_logs
 
 _SHOWN = 5  # partitions that one message names
 _Positions = Mapping[TopicPartition, int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutover.actions import (
+from watershed.cutover.actions import (
     ClusterSide,
     JsonObject,
     ReadGroup,
@@ -10,26 +10,26 @@ from cutover.actions import (
     RecallDeeds,
     ReportMessage,
 )
-from cutover.application_steps import restart_applications, start_applications, stop_each_application
-from cutover.errors import Refused
-from cutover.groups.group_preflight import (
+from watershed.cutover.application_steps import restart_applications, start_applications, stop_each_application
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.group_preflight import (
     describe_members,
     find_unprocessed_partitions,
     list_pending,
     read_stable_group,
 )
-from cutover.groups.group_start_positions import (
+from watershed.cutover.groups.group_start_positions import (
     OffsetsByPartition,
     check_landing,
     commit_group_offsets,
     return_group_offsets,
     translate_group_offsets,
 )
-from cutover.groups.late_groups import refuse_expired_starts
-from cutover.observations import ObservedGroup, ObservedRecords, RecalledDeeds
-from cutover.offsets import decode_offsets, encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, refuse_new_partitions
+from watershed.cutover.groups.late_groups import refuse_expired_starts
+from watershed.cutover.observations import ObservedGroup, ObservedRecords, RecalledDeeds
+from watershed.cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, refuse_new_partitions
 
 
 def drain_consumers(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from cutover.actions import JsonObject, ReadGroupConfigs, ReportMessage
-from cutover.errors import Refused
-from cutover.observations import ObservedGroupConfigs
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
-from topology.shell_command import render_shell_command
+from watershed.cutover.actions import JsonObject, ReadGroupConfigs, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedGroupConfigs
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
+from watershed.topology.shell_command import render_shell_command
 
 GROUP_CONFIG_PREFIXES: Final = {
     "consumer": "consumer.",

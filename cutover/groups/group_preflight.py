@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     ClusterSide,
     CommitOffsets,
     FindReaders,
@@ -20,13 +20,13 @@ from cutover.actions import (
     ReadTopics,
     ReportMessage,
 )
-from cutover.groups.group_configs import GROUP_CONFIG_PREFIXES, compare_group_configs
-from cutover.observations import ObservedGroup, ObservedReaders, ObservedRecords, ObservedTopics
-from cutover.offsets import encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext
-from topology.kafka_streams import is_changelog_topic
-from topology.shell_command import render_shell_command
+from watershed.cutover.groups.group_configs import GROUP_CONFIG_PREFIXES, compare_group_configs
+from watershed.cutover.observations import ObservedGroup, ObservedReaders, ObservedRecords, ObservedTopics
+from watershed.cutover.offsets import encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext
+from watershed.topology.kafka_streams import is_changelog_topic
+from watershed.topology.shell_command import render_shell_command
 
 
 def check_groups(context: RunContext, topics: set[str], problems: list[str]) -> ActionGenerator[JsonObject]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
-from cutover.errors import Refused
-from cutover.groups.group_preflight import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ForgetGroup, JsonObject, ReadGroup, ReadRecords, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.group_preflight import (
     commit_positions,
     describe_members,
     find_unprocessed_partitions,
@@ -16,13 +16,13 @@ from cutover.groups.group_preflight import (
     list_pending,
     read_stable_group,
 )
-from cutover.groups.histories import read_copies_without_holes
-from cutover.groups.late_groups import find_unsettled_positions, wait_until_carried_back
-from cutover.observations import ObservedGroup, ObservedRecords
-from cutover.offsets import decode_offsets, encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import RunContext, read_source_logs, read_target_logs
-from replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
+from watershed.cutover.groups.histories import read_copies_without_holes
+from watershed.cutover.groups.late_groups import find_unsettled_positions, wait_until_carried_back
+from watershed.cutover.observations import ObservedGroup, ObservedRecords
+from watershed.cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import RunContext, read_source_logs, read_target_logs
+from watershed.replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
 
 OffsetsByPartition = dict[TopicPartition, int]
 

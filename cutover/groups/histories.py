@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ReadCopies
-from cutover.errors import Refused
-from cutover.observations import ObservedCopies
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext, read_copies
-from cutover.step_outcomes import StepOutcomes
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.ledger.round_trip_map import build_round_trip_map
-from replicator.ledger.switchover_map import SwitchoverMap
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ReadCopies
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedCopies
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext, read_copies
+from watershed.cutover.step_outcomes import StepOutcomes
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.ledger.round_trip_map import build_round_trip_map
+from watershed.replicator.ledger.switchover_map import SwitchoverMap
 
 _Copies = dict[TopicPartition, CopiedPartition]
 

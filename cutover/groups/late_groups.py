@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindWriters, JsonObject, ReadCopies, ReadFlow, RecallSwitches
-from cutover.errors import Refused
-from cutover.groups.histories import read_switchover_maps
-from cutover.observations import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindWriters, JsonObject, ReadCopies, ReadFlow, RecallSwitches
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.histories import read_switchover_maps
+from watershed.cutover.observations import (
     ObservedCopies,
     ObservedFlow,
     ObservedLogs,
@@ -21,14 +21,14 @@ from cutover.observations import (
     ObservedWriters,
     RecalledSwitches,
 )
-from cutover.offsets import encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.run_context import CopyProgress, RunContext, read_source_logs, read_target_logs
-from replicator.errors import ReplicatorError
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
+from watershed.cutover.offsets import encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.run_context import CopyProgress, RunContext, read_source_logs, read_target_logs
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 
 _Places = dict[TopicPartition, int]
 

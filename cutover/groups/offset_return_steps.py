@@ -3,21 +3,21 @@ source, the cluster to which the earlier run moved them."""
 
 from __future__ import annotations
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
-from cutover.errors import Refused
-from cutover.groups.group_preflight import commit_positions, describe_members, list_pending, read_stable_group
-from cutover.groups.group_start_positions import refuse_unmovable_progress
-from cutover.groups.histories import build_switchover_maps
-from cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
-from cutover.offsets import encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
-from cutover.rollback.earlier_run import EarlierRun
-from cutover.rollback.stranded_records import find_reread_offsets, find_stranded_offsets
-from cutover.run_context import RunContext, read_copies, read_target_logs
-from replicator.errors import ReplicatorError
-from replicator.ledger.offset_translation import Offsets
-from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ForgetGroup, JsonObject, ReadCopies, ReadGroup, RecallDeeds, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.group_preflight import commit_positions, describe_members, list_pending, read_stable_group
+from watershed.cutover.groups.group_start_positions import refuse_unmovable_progress
+from watershed.cutover.groups.histories import build_switchover_maps
+from watershed.cutover.observations import ObservedCopies, ObservedGroup, RecalledDeeds
+from watershed.cutover.offsets import encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
+from watershed.cutover.rollback.earlier_run import EarlierRun
+from watershed.cutover.rollback.stranded_records import find_reread_offsets, find_stranded_offsets
+from watershed.cutover.run_context import RunContext, read_copies, read_target_logs
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.offset_translation import Offsets
+from watershed.replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 
 _Places = dict[TopicPartition, int]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from clusters.bounded_http import NoHttpAnswer
-from clusters.errors import SecretMissing
-from cutover.hooks.hook_messages import HookCall, HookReply
-from cutover.live.airflow_rest import (
+from watershed.clusters.bounded_http import NoHttpAnswer
+from watershed.clusters.errors import SecretMissing
+from watershed.cutover.hooks.hook_messages import HookCall, HookReply
+from watershed.cutover.live.airflow_rest import (
     BAD_RUN_STATES,
     GOOD_RUN_STATES,
     AirflowRefused,

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from clusters.errors import SecretMissing
-from clusters.secrets import SecretResolver
-from cutover.actions import JsonObject
-from cutover.hooks.airflow_hook import AirflowHook
-from cutover.hooks.hook_messages import HookCall, HookKind, HookReply
-from cutover.hooks.http_hook import HttpHook
-from cutover.hooks.python_hook import PythonHook
-from cutover.observations import HookAnswer
-from topology.migration_waves import PlanHook
+from watershed.clusters.errors import SecretMissing
+from watershed.clusters.secrets import SecretResolver
+from watershed.cutover.actions import JsonObject
+from watershed.cutover.hooks.airflow_hook import AirflowHook
+from watershed.cutover.hooks.hook_messages import HookCall, HookKind, HookReply
+from watershed.cutover.hooks.http_hook import HttpHook
+from watershed.cutover.hooks.python_hook import PythonHook
+from watershed.cutover.observations import HookAnswer
+from watershed.topology.migration_waves import PlanHook
 
 
 @dataclass(frozen=True, slots=True)

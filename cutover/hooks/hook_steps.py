@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cutover.actions import CallHook, CheckHooks, JsonObject
-from cutover.errors import Refused
-from cutover.observations import HookAnswer, HookProblems
-from cutover.policy import WavePolicy
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.cutover.actions import CallHook, CheckHooks, JsonObject
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import HookAnswer, HookProblems
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 
 def _list_hook_names(policy: WavePolicy) -> tuple[str, ...]:

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
-from cutover.hooks.hook_messages import HookCall, HookReply, parse_hook_reply
-from cutover.live.allowed_hosts import find_host_refusal, is_loopback_url_host, parse_host
-from cutover.live.signed_request import build_signature_headers
+from watershed.clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
+from watershed.cutover.hooks.hook_messages import HookCall, HookReply, parse_hook_reply
+from watershed.cutover.live.allowed_hosts import find_host_refusal, is_loopback_url_host, parse_host
+from watershed.cutover.live.signed_request import build_signature_headers
 
 _PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0)  # seconds between tries; the last one again and again
 _ASK_AGAIN = frozenset({408, 425, 429})  # and all of 5xx: it could not say yes or no

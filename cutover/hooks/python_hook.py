@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from clusters.deadline import run_with_deadline
-from cutover.hooks.hook_messages import MAX_HOOK_TEXT_CHARS, HookCall, HookReply, parse_hook_reply
+from watershed.clusters.deadline import run_with_deadline
+from watershed.cutover.hooks.hook_messages import MAX_HOOK_TEXT_CHARS, HookCall, HookReply, parse_hook_reply
 
 _GROUP = "watershed.hooks"
 

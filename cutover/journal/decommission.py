@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cutover.errors import Locked
-from cutover.journal.hash_chain import RUN_STEP, Journal, describe_holder
-from cutover.observations import ApprovalAnswer
+from watershed.cutover.errors import Locked
+from watershed.cutover.journal.hash_chain import RUN_STEP, Journal, describe_holder
+from watershed.cutover.observations import ApprovalAnswer
 
 DECOMMISSION: Final = "decommission"
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
-from clusters.field_types import require_types
-from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
-from cutover.journal.signing import PLAIN_HASH_PREFIX, SIGNED_HASH_PREFIX, UNSIGNED, Signing, hash_entry
+from watershed.clusters.field_types import require_types
+from watershed.cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
+from watershed.cutover.journal.signing import PLAIN_HASH_PREFIX, SIGNED_HASH_PREFIX, UNSIGNED, Signing, hash_entry
 
 GENESIS_HASH = "sha256:" + "0" * 64
 RUN_STEP = "run"  # the step name of a run's first and last entry

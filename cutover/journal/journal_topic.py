@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from clusters.admin import Admin
-from clusters.control_topics import JOURNAL_TOPIC, ControlWriter, ensure_control_topics
-from clusters.errors import TopicMissing
-from clusters.log_tail import LogTail
-from clusters.settings import ConnectionSettings
-from cutover.errors import BrokenChain
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import JOURNAL_TOPIC, ControlWriter, ensure_control_topics
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.log_tail import LogTail
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.errors import BrokenChain
 
 
 class JournalTopicLog:

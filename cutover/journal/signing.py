@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.secrets import SecretResolver
-from topology.plan import Plan
+from watershed.clusters.secrets import SecretResolver
+from watershed.topology.plan import Plan
 
 PLAIN_HASH_PREFIX: Final = "sha256:"
 SIGNED_HASH_PREFIX: Final = "hmac-sha256:"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clusters.settings import ConnectionSettings
-from cutover.journal.hash_chain import Journal, JournalChain
-from cutover.journal.journal_topic import JournalTopicLog
-from cutover.journal.signing import read_signing_keys
-from topology.plan import Plan
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.journal.hash_chain import Journal, JournalChain
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.cutover.journal.signing import read_signing_keys
+from watershed.topology.plan import Plan
 
 
 def open_journal(plan: Plan, settings: ConnectionSettings, holder: str) -> Journal:

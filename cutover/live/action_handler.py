@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT, ControlWriter
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.flow_records import FlowRecord, read_flows, write_flow
-from clusters.partition_orders import describe_topic_pauses
-from clusters.partition_status_records import read_partition_statuses
-from clusters.registry.schema_id_translation import read_schema_ids
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT, ControlWriter
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
+from watershed.clusters.flow_records import FlowRecord, read_flows, write_flow
+from watershed.clusters.partition_orders import describe_topic_pauses
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.registry.schema_id_translation import read_schema_ids
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     CallHook,
     CheckHooks,
@@ -46,21 +46,21 @@ from cutover.actions import (
     StopApplication,
     StopFlow,
 )
-from cutover.hooks.hook_caller import NO_HOOKS, HookCaller
-from cutover.live.application_control import ApplicationControl
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.hooks.hook_caller import NO_HOOKS, HookCaller
+from watershed.cutover.live.application_control import ApplicationControl
+from watershed.cutover.live.applications.application_adapter import (
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,
     ApplicationVerb,
 )
-from cutover.live.failover_actions import LiveFailover
-from cutover.live.fence_actions import LiveFences
-from cutover.live.group_actions import LiveGroups
-from cutover.live.landing_records import read_first_records
-from cutover.live.rejoin_actions import LiveRejoining
-from cutover.live.rights_actions import LiveRights, open_protected_topics, protect_topics_again
-from cutover.observations import (
+from watershed.cutover.live.failover_actions import LiveFailover
+from watershed.cutover.live.fence_actions import LiveFences
+from watershed.cutover.live.group_actions import LiveGroups
+from watershed.cutover.live.landing_records import read_first_records
+from watershed.cutover.live.rejoin_actions import LiveRejoining
+from watershed.cutover.live.rights_actions import LiveRights, open_protected_topics, protect_topics_again
+from watershed.cutover.observations import (
     ActionFailed,
     HookProblems,
     Observation,
@@ -74,11 +74,11 @@ from cutover.observations import (
     ObservedTime,
     ObservedTopics,
 )
-from replicator.errors import NoLedger, ReplicatorError
-from replicator.ledger.ledger_follower import LedgerFollower
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.partition_states import REMEDIES
-from topology.plan import Plan, PlanFlow
+from watershed.replicator.errors import NoLedger, ReplicatorError
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.partition_states import REMEDIES
+from watershed.topology.plan import Plan, PlanFlow
 
 _ASK_AGAIN = (Unreachable, RequestRefused, TopicMissing)
 

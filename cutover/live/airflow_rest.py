@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from clusters.bounded_http import NoHttpAnswer, call_http
-from clusters.secrets import SecretResolver
-from topology.secret_ref import SecretRef
+from watershed.clusters.bounded_http import NoHttpAnswer, call_http
+from watershed.clusters.secrets import SecretResolver
+from watershed.topology.secret_ref import SecretRef
 
 _URL = "WATERSHED_AIRFLOW_URL"
 _CREDENTIALS = "WATERSHED_AIRFLOW_CREDENTIALS"

@@ -8,16 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from cutover.journal.hash_chain import JournalEntry
-from cutover.live.airflow_rest import AirflowRest
-from cutover.live.applications.airflow_application import AirflowApplication
-from cutover.live.applications.allowed_programs import Caller
-from cutover.live.applications.application_adapter import ApplicationAdapter, ApplicationOrder, ApplicationState
-from cutover.live.applications.command_application import CommandApplication
-from cutover.live.applications.http_application import HttpApplication
-from cutover.live.applications.kubernetes_application import KubernetesApplication
-from cutover.live.applications.person_application import AskPerson, PersonApplication
-from topology.application_controls import UNDECLARED_APPLICATION, PlanApplication
+from watershed.cutover.journal.hash_chain import JournalEntry
+from watershed.cutover.live.airflow_rest import AirflowRest
+from watershed.cutover.live.applications.airflow_application import AirflowApplication
+from watershed.cutover.live.applications.allowed_programs import Caller
+from watershed.cutover.live.applications.application_adapter import (
+    ApplicationAdapter,
+    ApplicationOrder,
+    ApplicationState,
+)
+from watershed.cutover.live.applications.command_application import CommandApplication
+from watershed.cutover.live.applications.http_application import HttpApplication
+from watershed.cutover.live.applications.kubernetes_application import KubernetesApplication
+from watershed.cutover.live.applications.person_application import AskPerson, PersonApplication
+from watershed.topology.application_controls import UNDECLARED_APPLICATION, PlanApplication
 
 
 class ApplicationControl(Protocol):

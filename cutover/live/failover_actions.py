@@ -11,18 +11,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from typing import Final
 
-from clusters.control_records import read_control_log
-from clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
-from clusters.control_values import ControlValue, log_invalid_record
-from clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status_records import PartitionStatus, renew_report
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SYNC_PREFIX, parse_sync_reports
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import Connection
-from clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
-from cutover.actions import (
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import SLOT_COUNT, STATUS_TOPIC
+from watershed.clusters.control_values import ControlValue, log_invalid_record
+from watershed.clusters.errors import ClusterError, TopicMissing, Unreachable, WrongCluster
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_status_records import PartitionStatus, renew_report
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SYNC_PREFIX, parse_sync_reports
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.worker_heartbeats import HEARTBEAT_PREFIX, WorkerHeartbeat, parse_heartbeats
+from watershed.cutover.actions import (
     Action,
     CheckCutOff,
     ClusterSide,
@@ -31,7 +31,7 @@ from cutover.actions import (
     ProbeCluster,
     ReadLastSeenSource,
 )
-from cutover.observations import (
+from watershed.cutover.observations import (
     ClusterProbe,
     CutOffResult,
     DivergentRange,
@@ -40,10 +40,10 @@ from cutover.observations import (
     Observation,
     ObservedDivergence,
 )
-from replicator.copy.flow_epoch_fence import FlowNotFenced, explain_fence_refusal, fence_flow
-from replicator.recovery.divergence import read_divergence
-from replicator.sync.group_control_records import FlowsFollower
-from topology.plan import PlanFlow
+from watershed.replicator.copy.flow_epoch_fence import FlowNotFenced, explain_fence_refusal, fence_flow
+from watershed.replicator.recovery.divergence import read_divergence
+from watershed.replicator.sync.group_control_records import FlowsFollower
+from watershed.topology.plan import PlanFlow
 
 _ANSWER_S: Final = 3.0  # for each step of the handshake with a broker that may hang
 _GROUPS: Final = "groups"  # how `sync.groups` is called in reports

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from clusters import producer_fence
-from clusters.errors import CannotFence, ClusterError, RequestUnsupported
-from clusters.flow_records import read_flows
-from clusters.partition_writers import ProducerWrites, find_transactional_ids, read_producer_states, read_writes_since
-from clusters.producer_registry import read_producers
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from clusters.wire.connection import open_connection
-from cutover.actions import Action, ClusterSide, FindWriters, LowerFence, RaiseFence, ReadFence
-from cutover.observations import Observation, ObservedFence, ObservedWriter, ObservedWriters
-from topology.application_controls import PlanApplication
-from topology.plan import Plan, PlanFlow
+from watershed.clusters import producer_fence
+from watershed.clusters.errors import CannotFence, ClusterError, RequestUnsupported
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.partition_writers import (
+    ProducerWrites,
+    find_transactional_ids,
+    read_producer_states,
+    read_writes_since,
+)
+from watershed.clusters.producer_registry import read_producers
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import Action, ClusterSide, FindWriters, LowerFence, RaiseFence, ReadFence
+from watershed.cutover.observations import Observation, ObservedFence, ObservedWriter, ObservedWriters
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.plan import Plan, PlanFlow
 
 _WRITING = ("WRITE", "ALL")
 

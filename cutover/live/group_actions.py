@@ -13,19 +13,25 @@ from functools import partial
 
 from confluent_kafka.admin import AdminClient
 
-from clusters.errors import Unauthorised
-from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, describe_group
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_reads import read_group_configs
-from clusters.wire.connection import open_connection
-from cutover.actions import ClusterSide, CommitOffsets, FindReaders, ForgetGroup, ReadGroup, ReadGroupConfigs
-from cutover.observations import ActionFailed, Observation, ObservedGroup, ObservedGroupConfigs, ObservedReaders
-from replicator.sync.group_control_records import FlowsFollower
-from replicator.sync.group_decisions import WRITABLE_GROUP_STATES, PositionMark
-from topology.kafka_streams import find_streams_topics
-from topology.plan import PlanFlow
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, describe_group
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.admin_reads import read_group_configs
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import ClusterSide, CommitOffsets, FindReaders, ForgetGroup, ReadGroup, ReadGroupConfigs
+from watershed.cutover.observations import (
+    ActionFailed,
+    Observation,
+    ObservedGroup,
+    ObservedGroupConfigs,
+    ObservedReaders,
+)
+from watershed.replicator.sync.group_control_records import FlowsFollower
+from watershed.replicator.sync.group_decisions import WRITABLE_GROUP_STATES, PositionMark
+from watershed.topology.kafka_streams import find_streams_topics
+from watershed.topology.plan import PlanFlow
 
 _Positions = dict[TopicPartition, int]
 _ROUND_S = 3.0  # coordinators move, and secrets change

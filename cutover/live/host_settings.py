@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from cutover.errors import CutoverError
+from watershed.cutover.errors import CutoverError
 
 _MOST_BYTES = 256 * 1024
 

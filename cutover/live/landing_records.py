@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.librdkafka import LibrdkafkaErrors, build_cluster_error
-from clusters.partition_consumer import build_partition_consumer, is_group_error
-from clusters.registry.schema_id_translation import TopicSchemaIds, rewrite_schema_id
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.librdkafka import LibrdkafkaErrors, build_cluster_error
+from watershed.clusters.partition_consumer import build_partition_consumer, is_group_error
+from watershed.clusters.registry.schema_id_translation import TopicSchemaIds, rewrite_schema_id
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 
 def read_first_records(

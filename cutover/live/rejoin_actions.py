@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from clusters.alignment_records import read_alignments
-from clusters.control_topics import ControlWriter
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ClusterSide, Rejoin
-from cutover.observations import Observation, RejoinResult
-from replicator.adoption.decision_writer import write_decisions
-from replicator.ledger.ledger import read_ledger
-from replicator.recovery.rejoin import RejoinPoint, plan_rejoin
-from topology.plan import Plan
+from watershed.clusters.alignment_records import read_alignments
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ClusterSide, Rejoin
+from watershed.cutover.observations import Observation, RejoinResult
+from watershed.replicator.adoption.decision_writer import write_decisions
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.recovery.rejoin import RejoinPoint, plan_rejoin
+from watershed.topology.plan import Plan
 
 
 class LiveRejoining:

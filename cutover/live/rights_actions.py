@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
-from clusters.settings import ConnectionSettings
-from clusters.wire import admin_reads
-from clusters.wire.admin_writes import create_acls, delete_acls
-from clusters.wire.connection import Connection, open_connection
-from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
-from cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
-from cutover.observations import Observation, ObservedRights
-from replicator.sync.protection import inspect_protection, keep_protection, remove_protection
-from topology.acl_translation import is_acl_about, render_acl, translate_acls
-from topology.inventory import InventoryAcl
-from topology.plan import PlanFlow
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.admin_writes import create_acls, delete_acls
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.withheld_rights_records import WithheldRights, read_withheld_rights
+from watershed.cutover.actions import Action, ClusterSide, GiveRights, JsonObject, ReadRights, TakeRights
+from watershed.cutover.observations import Observation, ObservedRights
+from watershed.replicator.sync.protection import inspect_protection, keep_protection, remove_protection
+from watershed.topology.acl_translation import is_acl_about, render_acl, translate_acls
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
 
 _Acls = list[InventoryAcl]
 

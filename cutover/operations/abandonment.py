@@ -6,21 +6,21 @@ import secrets
 from collections.abc import Iterator
 from functools import partial
 
-from clusters.settings import SettingsLookup
-from cutover.drill.drill_abandonment import end_drills
-from cutover.driver import RunEvent
-from cutover.errors import NothingToResume
-from cutover.journal.hash_chain import JournalChain, JournalEntry, describe_holder, find_step_outcome
-from cutover.journal.topology_journal import open_journal, read_journal_chain
-from cutover.migration_step_order import name_undo_step
-from cutover.operations.proposal import OperationRefused, Proposal
-from cutover.run_abandonment import abandon_run
-from cutover.run_choice import RunChoice, plan_run
-from cutover.run_claim import find_begun_strategy, read_run_kind
-from cutover.run_opening import open_run
-from cutover.run_plan import RunPlan
-from cutover.step_definitions import STEPS
-from topology.plan import Plan
+from watershed.clusters.settings import SettingsLookup
+from watershed.cutover.drill.drill_abandonment import end_drills
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.errors import NothingToResume
+from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry, describe_holder, find_step_outcome
+from watershed.cutover.journal.topology_journal import open_journal, read_journal_chain
+from watershed.cutover.migration_step_order import name_undo_step
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.cutover.run_abandonment import abandon_run
+from watershed.cutover.run_choice import RunChoice, plan_run
+from watershed.cutover.run_claim import find_begun_strategy, read_run_kind
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.step_definitions import STEPS
+from watershed.topology.plan import Plan
 
 _WHY = "the run was given up by its operator"
 

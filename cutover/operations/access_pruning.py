@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.synced_access_records import SyncedAcl, SyncedUser, read_synced_access
-from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.sync.access_removal import (
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser, read_synced_access
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.replicator.sync.access_removal import (
     describe_revoked_acl,
     describe_revoked_user,
     remove_revoked_acls,
     remove_revoked_users,
 )
-from replicator.sync.acls import judge_acls_now
-from replicator.sync.sync_kind import SyncClusters
-from replicator.sync.users import judge_users_now
-from topology.plan import Plan, PlanFlow
-from topology.rounded_amounts import render_utc_minute
+from watershed.replicator.sync.acls import judge_acls_now
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.replicator.sync.users import judge_users_now
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.rounded_amounts import render_utc_minute
 
 ABOVE_SHARE: Final = "above-share"
 

@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.flow_records import read_flows
-from clusters.settings import ConnectionSettings, SettingsLookup
-from cutover.operations.partition_decisions import await_workers
-from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.adoption.copy_proof import ComparisonOptions, PartitionProof, prove_partitions
-from replicator.adoption.decision_writer import build_adoption_decision, write_decisions
-from replicator.adoption.digest_reader import NotProvable
-from replicator.adoption.duplicates_and_gaps import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.cutover.operations.partition_decisions import await_workers
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.replicator.adoption.copy_proof import ComparisonOptions, PartitionProof, prove_partitions
+from watershed.replicator.adoption.decision_writer import build_adoption_decision, write_decisions
+from watershed.replicator.adoption.digest_reader import NotProvable
+from watershed.replicator.adoption.duplicates_and_gaps import (
     ACCEPTABLE_FINDINGS,
     FINDING_MEANINGS,
     TOLERATED_FINDINGS,
     render_findings,
 )
-from replicator.adoption.mirrormaker_format import MirrorMakerNotes
-from replicator.adoption.mirrormaker_reader import read_active_connect_groups, read_mirrormaker_notes
-from replicator.ledger.ledger import read_ledger
-from replicator.partition_key import PartitionKey
-from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
-from topology.plan import Plan, PlanFlow
-from topology.shell_command import render_shell_command
+from watershed.replicator.adoption.mirrormaker_format import MirrorMakerNotes
+from watershed.replicator.adoption.mirrormaker_reader import read_active_connect_groups, read_mirrormaker_notes
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.shell_command import render_shell_command
 
 ADOPTION_ORIGINS: Final = {
     "mm2": "MirrorMaker 2",

@@ -15,32 +15,32 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.fleet import FleetRecord, read_fleet
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_end_records import PartitionEnd, build_end_key, read_partition_ends
-from clusters.partition_orders import describe_topic_pauses
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from cutover.operations.proposal import OperationRefused
-from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.ledger.offset_map import OffsetMap
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.found_ends import look_up_ends
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
-from replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from topology.copy_bounds import CopyBound, CopyEnd, CopyStart, build_offsets_bound, parse_instant
-from topology.loader import load_topology
-from topology.plan import Plan, PlanFlow, seal_plan
-from topology.rule import RuleContext
-from topology.rules.mig.mig831_migrated_flow_ends import RULE as MIG831
-from topology.rules.tpc.tpc424_end_before_start import RULE as TPC424
-from topology.rules.tpc.tpc425_end_of_a_pair import RULE as TPC425
-from topology.selectors import Selector, TopicSelection
-from topology.shell_command import render_shell_command
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import FleetRecord, read_fleet
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_end_records import PartitionEnd, build_end_key, read_partition_ends
+from watershed.clusters.partition_orders import describe_topic_pauses
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from watershed.cutover.operations.proposal import OperationRefused
+from watershed.replicator.ledger.ledger import Ledger, read_ledger
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.found_ends import look_up_ends
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
+from watershed.topology.copy_bounds import CopyBound, CopyEnd, CopyStart, build_offsets_bound, parse_instant
+from watershed.topology.loader import load_topology
+from watershed.topology.plan import Plan, PlanFlow, seal_plan
+from watershed.topology.rule import RuleContext
+from watershed.topology.rules.mig.mig831_migrated_flow_ends import RULE as MIG831
+from watershed.topology.rules.tpc.tpc424_end_before_start import RULE as TPC424
+from watershed.topology.rules.tpc.tpc425_end_of_a_pair import RULE as TPC425
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.shell_command import render_shell_command
 
 _PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+):(?P<partition>\d+):(?P<offset>\d+)")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from clusters.settings import SettingsLookup
-from cutover.operations.proposal import OperationRefused, Proposal
-from topology.plan import Plan
+from watershed.clusters.settings import SettingsLookup
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.topology.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def propose_operation(plan: Plan, connect: SettingsLookup, wanted: OperationRequ
 
 
 def _order_flow(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.flow_state import propose_flow_order
+    from watershed.cutover.operations.flow_state import propose_flow_order
 
     return propose_flow_order(plan, connect, wanted.flow, wanted.operation)  # type: ignore[arg-type]  # a key of OPERATE
 
@@ -82,8 +82,8 @@ def _pause_or_resume(plan: Plan, connect: SettingsLookup, wanted: OperationReque
 
 
 def _order_partitions(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.partition_control import propose_partition_order
-    from replicator.partition_control import PartitionOrder
+    from watershed.cutover.operations.partition_control import propose_partition_order
+    from watershed.replicator.partition_control import PartitionOrder
 
     wanted.require(topic="at the source")
     if wanted.operation == "move":
@@ -99,13 +99,13 @@ def _order_partitions(plan: Plan, connect: SettingsLookup, wanted: OperationRequ
 
 
 def _sync_positions(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.group_positions import propose_position_sync
+    from watershed.cutover.operations.group_positions import propose_position_sync
 
     return propose_position_sync(plan, connect, wanted.flow, (wanted.group,) if wanted.group else ())
 
 
 def _accept_gap(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.partition_decisions import propose_gap_acceptance, read_flow_scene
+    from watershed.cutover.operations.partition_decisions import propose_gap_acceptance, read_flow_scene
 
     wanted.require(topic="at the source", partition="its number")
     assert wanted.partition is not None
@@ -114,14 +114,14 @@ def _accept_gap(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -
 
 
 def _reseed(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.partition_decisions import propose_reseed, read_flow_scene
+    from watershed.cutover.operations.partition_decisions import propose_reseed, read_flow_scene
 
     wanted.require(topic="at the source")
     return propose_reseed(read_flow_scene(plan, connect, wanted.flow, wanted.file), wanted.topic, wanted.partition)
 
 
 def _copy_foreign(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.partition_decisions import propose_foreign_copy, read_flow_scene
+    from watershed.cutover.operations.partition_decisions import propose_foreign_copy, read_flow_scene
 
     wanted.require(topic="at the source", partition="its number")
     assert wanted.partition is not None
@@ -130,7 +130,7 @@ def _copy_foreign(plan: Plan, connect: SettingsLookup, wanted: OperationRequest)
 
 
 def _reset_group(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.group_positions import propose_group_reset
+    from watershed.cutover.operations.group_positions import propose_group_reset
 
     wanted.require(group="as the source calls it")
     return propose_group_reset(plan, connect, wanted.flow, wanted.group, wanted.topic or None, wanted.partition)
@@ -139,7 +139,7 @@ def _reset_group(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) 
 def _adopt(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
     from dataclasses import replace
 
-    from cutover.operations import adoption
+    from watershed.cutover.operations import adoption
 
     topics = (wanted.topic,) if wanted.topic else ()
     accepted = adoption.parse_accepted_findings(wanted.accepted)
@@ -152,7 +152,7 @@ def _adopt(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Pro
 
 
 def _prune(plan: Plan, connect: SettingsLookup, wanted: OperationRequest) -> Proposal:
-    from cutover.operations.access_pruning import ABOVE_SHARE, propose_pruning
+    from watershed.cutover.operations.access_pruning import ABOVE_SHARE, propose_pruning
 
     return propose_pruning(plan, connect, wanted.flow, above_share=ABOVE_SHARE in wanted.accepted)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status_records import read_partition_statuses
-from clusters.settings import ConnectionSettings, SettingsLookup
-from cutover.errors import CutoverError
-from cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
-from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
-from replicator.sync.protection import remove_protection
-from topology.acl_translation import render_acl
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.cutover.errors import CutoverError
+from watershed.cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
+from watershed.replicator.sync.protection import remove_protection
+from watershed.topology.acl_translation import render_acl
+from watershed.topology.plan import Plan, PlanFlow
 
 _MEANINGS: dict[FlowOrder, str] = {
     "pause": "copies nothing more for now; positions are kept",

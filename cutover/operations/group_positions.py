@@ -8,22 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.control_topics import ControlWriter
-from clusters.settings import SettingsLookup
-from clusters.sync_reports import SyncReport
-from cutover.operations.proposal import OperationRefused, Proposal
-from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset, record_group_sync
-from replicator.sync.group_decisions import (
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.settings import SettingsLookup
+from watershed.clusters.sync_reports import SyncReport
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.replicator.sync.group_control_records import GroupResetDecision, journal_group_reset, record_group_sync
+from watershed.replicator.sync.group_decisions import (
     GroupObservation,
     PositionDecision,
     decide_positions,
     defer_commit,
     is_set_by_another,
 )
-from replicator.sync.group_sync import GroupSyncer
-from replicator.sync.groups import build_group_report
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import Plan, PlanFlow
+from watershed.replicator.sync.group_sync import GroupSyncer
+from watershed.replicator.sync.groups import build_group_report
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import Plan, PlanFlow
 
 _HEAD = ("partition", "committed", "lag", "translated", "at target", "re-read", "skipped", "state")
 _SETTLED = ("equal", "carried")

@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from cutover.operations.proposal import OperationRefused
+from watershed.cutover.operations.proposal import OperationRefused
 
 if TYPE_CHECKING:
-    from clusters.settings import SettingsLookup
-    from topology.plan import Plan
+    from watershed.clusters.settings import SettingsLookup
+    from watershed.topology.plan import Plan
 
 
 def describe_moved_applications(plan: Plan, connect: SettingsLookup) -> list[str]:
     """A line for each wave whose applications run at the target, as the journal says. Raises ClusterError and
     BrokenChain."""
-    from clusters.flow_records import read_flows
-    from cutover.journal.topology_journal import read_journal_chain
-    from cutover.wave_states import describe_late_groups, list_wave_states
+    from watershed.clusters.flow_records import read_flows
+    from watershed.cutover.journal.topology_journal import read_journal_chain
+    from watershed.cutover.wave_states import describe_late_groups, list_wave_states
 
     if plan.migration is None:
         return []
@@ -46,8 +46,8 @@ def describe_moved_applications(plan: Plan, connect: SettingsLookup) -> list[str
 def refuse_end_of_way_back(plan: Plan, connect: SettingsLookup, flows: Collection[str]) -> None:
     """Raises OperationRefused where one of these flows, which are about to be stopped, brings groups at the source what
     their producers write at the target. Raises ClusterError and BrokenChain."""
-    from cutover.journal.topology_journal import read_journal_chain
-    from cutover.wave_states import describe_late_groups, list_wave_states
+    from watershed.cutover.journal.topology_journal import read_journal_chain
+    from watershed.cutover.wave_states import describe_late_groups, list_wave_states
 
     migration = plan.migration
     late = [wave for wave in migration.waves if wave.is_late] if migration is not None else []

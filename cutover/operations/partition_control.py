@@ -10,23 +10,23 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_topics import ControlWriter
-from clusters.fleet import build_fleet_group_id
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_orders import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.fleet import build_fleet_group_id
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_orders import (
     describe_move,
     describe_pause,
     find_partition_order,
     index_partition_orders,
     is_chosen_worker,
 )
-from clusters.partition_status_records import PartitionStatus, StatusReports, read_status_reports
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.worker_heartbeats import SILENT_MS
-from cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal
-from replicator.partition_control import (
+from watershed.clusters.partition_status_records import PartitionStatus, StatusReports, read_status_reports
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.worker_heartbeats import SILENT_MS
+from watershed.cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal
+from watershed.replicator.partition_control import (
     PartitionOrder,
     apply_partition_order,
     drop_ended_moves,
@@ -34,9 +34,9 @@ from replicator.partition_control import (
     find_workers_of_earlier_versions,
     write_partition_order,
 )
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
-from topology.plan import Plan, PlanFlow
-from topology.shell_command import render_shell_command
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.shell_command import render_shell_command
 
 MOVE_WAIT_S: Final = 60.0  # a takeover of a partition whose last record is old alone takes up to 35 s
 _MEMBERS_WAIT_S = 10.0  # while workers share their partitions anew, and until a new one has told its version

@@ -13,19 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.alignment_records import read_alignments
-from clusters.control_topics import ControlWriter
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.topic_partition import TopicPartition
-from cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal, WorkersRefused
-from replicator.ledger.ledger import DecisionBasis, read_ledger
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import COPY_FOREIGN_STATE, GAP_ACCEPTABLE_STATES, RESEEDABLE_STATES, OffsetSpan
-from replicator.recovery.operator_decisions import COPY_FOREIGN, OperatorDecision, submit_decision
-from topology.plan import Plan, PlanFlow
-from topology.shell_command import render_shell_command
+from watershed.clusters.admin import Admin
+from watershed.clusters.alignment_records import read_alignments
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal, WorkersRefused
+from watershed.replicator.ledger.ledger import DecisionBasis, read_ledger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import (
+    COPY_FOREIGN_STATE,
+    GAP_ACCEPTABLE_STATES,
+    RESEEDABLE_STATES,
+    OffsetSpan,
+)
+from watershed.replicator.recovery.operator_decisions import COPY_FOREIGN, OperatorDecision, submit_decision
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.shell_command import render_shell_command
 
 _STALE_MS = 20_000  # a worker's heartbeat comes every second
 DECISION_WAIT_S: Final = 120.0  # so long a worker's answer is waited for

@@ -11,33 +11,33 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clusters import control_topics
-from clusters.fleet import read_fleets
-from clusters.inventory_scan import scan_cluster
-from clusters.missing_rights import find_missing_role_rights
-from clusters.required_role_acls import AccountRole
-from clusters.settings import ConnectionSettings, SettingsLookup
-from cutover.journal.topology_journal import read_journal_chain
-from cutover.operations.moved_applications import describe_moved_applications
-from cutover.run_claim import find_started_waves
-from replicator.apply_fleets import find_fleet_changes
-from replicator.compression_forecast import CompressionForecast, forecast_compression
-from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
-from replicator.sync.sync_on_apply import find_sync_differences
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.copy_bounds import encode_bound
-from topology.delivery_guarantee import GuaranteeDecision
-from topology.drift import FieldDrift, find_drift
-from topology.external_flows import render_external_flows
-from topology.inventory import Inventory
-from topology.lint import LintResult, lint_path
-from topology.lint_configuration import LintConfiguration
-from topology.loader import load_topology
-from topology.plan import Plan, PlanFlow
-from topology.repeat_obstacles import decide_flow_guarantee
-from topology.reports.text import render_frames
-from topology.rounded_amounts import render_counted_noun, render_first_names
-from topology.unsupported_settings import (
+from watershed.clusters import control_topics
+from watershed.clusters.fleet import read_fleets
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.missing_rights import find_missing_role_rights
+from watershed.clusters.required_role_acls import AccountRole
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.cutover.journal.topology_journal import read_journal_chain
+from watershed.cutover.operations.moved_applications import describe_moved_applications
+from watershed.cutover.run_claim import find_started_waves
+from watershed.replicator.apply_fleets import find_fleet_changes
+from watershed.replicator.compression_forecast import CompressionForecast, forecast_compression
+from watershed.replicator.copy.aligned.offset_mode_plan import TopicOffsetMode, plan_offset_modes
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.copy_bounds import encode_bound
+from watershed.topology.delivery_guarantee import GuaranteeDecision
+from watershed.topology.drift import FieldDrift, find_drift
+from watershed.topology.external_flows import render_external_flows
+from watershed.topology.inventory import Inventory
+from watershed.topology.lint import LintResult, lint_path
+from watershed.topology.lint_configuration import LintConfiguration
+from watershed.topology.loader import load_topology
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.repeat_obstacles import decide_flow_guarantee
+from watershed.topology.reports.text import render_frames
+from watershed.topology.rounded_amounts import render_counted_noun, render_first_names
+from watershed.topology.unsupported_settings import (
     UnsupportedSetting,
     describe_unsupported_settings,
     find_unsupported_settings,

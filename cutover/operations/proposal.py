@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cutover.errors import CutoverError
+from watershed.cutover.errors import CutoverError
 
 CarryOut = Callable[[str], Iterable[str]]  # the actor's name -> a line for each thing that was done
 

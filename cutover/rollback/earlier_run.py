@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.topic_partition import TopicPartition
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.journal.hash_chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
-from cutover.observations import ProducerSwitch
-from cutover.offsets import decode_offsets
-from cutover.step_outcomes import StepOutcomes, TranslatedGroup
-from topology.plan import PlanFlow
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.journal.hash_chain import RUN_STEP, JournalChain, JournalEntry, find_step_outcome
+from watershed.cutover.observations import ProducerSwitch
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.step_outcomes import StepOutcomes, TranslatedGroup
+from watershed.topology.plan import PlanFlow
 
 _Json = dict[str, Any]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cutover.actions import JsonObject, ReadFlow, Rejoin, ServeTopics, StartFlow
-from cutover.observations import ObservedFlow, RejoinResult
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.cutover.actions import JsonObject, ReadFlow, Rejoin, ServeTopics, StartFlow
+from watershed.cutover.observations import ObservedFlow, RejoinResult
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 
 def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:

@@ -10,29 +10,29 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from cutover.errors import NothingToRollBack, NotSupported, PlanChanged, WaveBlocked
-from cutover.journal.hash_chain import JournalChain
-from cutover.policy import WavePolicy, build_wave_policy
-from cutover.rollback.earlier_run import (
+from watershed.cutover.errors import NothingToRollBack, NotSupported, PlanChanged, WaveBlocked
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.policy import WavePolicy, build_wave_policy
+from watershed.cutover.rollback.earlier_run import (
     EarlierRun,
     build_earlier_run,
     find_late_move,
     find_switched_migration,
 )
-from cutover.rollback.rollback_step_order import (
+from watershed.cutover.rollback.rollback_step_order import (
     build_rollback_texts,
     list_late_rollback_steps,
     list_refusal_steps,
     list_rollback_steps,
 )
-from cutover.run_claim import encode_run_work
-from cutover.run_plan import RunPlan, find_wave, plan_migration
-from cutover.step_outcomes import StepOutcomes
-from cutover.wave_states import list_wave_states
-from cutover.withheld_rights_steps import find_rights_to_take
-from topology.naming import Naming
-from topology.plan import Plan, PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.cutover.run_claim import encode_run_work
+from watershed.cutover.run_plan import RunPlan, find_wave, plan_migration
+from watershed.cutover.step_outcomes import StepOutcomes
+from watershed.cutover.wave_states import list_wave_states
+from watershed.cutover.withheld_rights_steps import find_rights_to_take
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 StrandedChoice = Literal["skip", "reread"]
 

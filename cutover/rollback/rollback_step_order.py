@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from cutover.migration_step_order import USUAL_PROOF_MS, Step, StepText
-from cutover.policy import WavePolicy
+from watershed.cutover.migration_step_order import USUAL_PROOF_MS, Step, StepText
+from watershed.cutover.policy import WavePolicy
 
 _LATE_ORDER: Final = (
     *("preflight_back", "carry_back", "lag_gate", "history_proof", "approval", "stop_consumers", "translate_back"),

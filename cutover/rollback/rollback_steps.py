@@ -7,8 +7,8 @@ they came from.
 
 from __future__ import annotations
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     ApplicationRole,
     EndRun,
     ForgetGroup,
@@ -22,27 +22,27 @@ from cutover.actions import (
     ServeTopics,
     StartFlow,
 )
-from cutover.application_steps import assess_application, start_applications
-from cutover.errors import Refused
-from cutover.fences.fence_steps import check_fence, lower_fence, lower_journaled_fence, raise_fence_again
-from cutover.gates import check_clusters, check_wave_topics
-from cutover.groups.group_preflight import describe_members
-from cutover.groups.offset_return_steps import find_foreign_offsets
-from cutover.hooks.hook_steps import check_hooks
-from cutover.observations import (
+from watershed.cutover.application_steps import assess_application, start_applications
+from watershed.cutover.errors import Refused
+from watershed.cutover.fences.fence_steps import check_fence, lower_fence, lower_journaled_fence, raise_fence_again
+from watershed.cutover.gates import check_clusters, check_wave_topics
+from watershed.cutover.groups.group_preflight import describe_members
+from watershed.cutover.groups.offset_return_steps import find_foreign_offsets
+from watershed.cutover.hooks.hook_steps import check_hooks
+from watershed.cutover.observations import (
     ActionDone,
     ObservedFlow,
     ObservedGroup,
     ObservedLogs,
     ObservedTime,
 )
-from cutover.offsets import encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, perform_action
-from cutover.protection_steps import protect_after_return
-from cutover.rollback.following import resume_forward_flow
-from cutover.rollback.stranded_records import find_stranded_records
-from cutover.run_context import RunContext
-from cutover.withheld_rights_steps import take_rights
+from watershed.cutover.offsets import encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.protection_steps import protect_after_return
+from watershed.cutover.rollback.following import resume_forward_flow
+from watershed.cutover.rollback.stranded_records import find_stranded_records
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.withheld_rights_steps import take_rights
 
 _Places = dict[TopicPartition, int]
 

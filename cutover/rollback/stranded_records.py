@@ -3,13 +3,13 @@ that returns meets them, or has passed them already."""
 
 from __future__ import annotations
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindDivergence, JsonObject
-from cutover.errors import Refused
-from cutover.observations import ObservedDivergence
-from cutover.offsets import decode_offsets, encode_offsets, render_offsets
-from cutover.polling import ActionGenerator, perform_action
-from cutover.run_context import RunContext
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindDivergence, JsonObject
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ObservedDivergence
+from watershed.cutover.offsets import decode_offsets, encode_offsets, render_offsets
+from watershed.cutover.polling import ActionGenerator, perform_action
+from watershed.cutover.run_context import RunContext
 
 _Places = dict[TopicPartition, int]
 

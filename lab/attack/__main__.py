@@ -1,4 +1,4 @@
-"""`python -m lab.attack [--attacks 2,7]`: run attacks, say of each whether the product holds.
+"""`python -m watershed.lab.attack [--attacks 2,7]`: run attacks, say of each whether the product holds.
 
 Exit codes: 0 all held, 1 at least one did not, 2 at least one could not be carried out (or wrong use).
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from lab.attack import (
+from watershed.lab.attack import (
     aborting_answer,
     control_records,
     control_targets,
@@ -24,10 +24,10 @@ from lab.attack import (
     pasted_commands,
     secret_references,
 )
-from lab.attack.attack_setup import AttackSetup, run_attack_clusters
-from lab.attack.control_checks import AttackNotCarriedOut
-from lab.attack.outcome import Attack, AttackVerdict, compute_exit_code, render_attack_summary
-from lab.errors import LabError
+from watershed.lab.attack.attack_setup import AttackSetup, run_attack_clusters
+from watershed.lab.attack.control_checks import AttackNotCarriedOut
+from watershed.lab.attack.outcome import Attack, AttackVerdict, compute_exit_code, render_attack_summary
+from watershed.lab.errors import LabError
 
 ATTACKS: tuple[Attack, ...] = (
     forged_batch.FORGED_BATCH_ATTACK,
@@ -42,7 +42,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the chosen attacks. Returns 0 when all are held, 1 when one is not, 2 when one could not be carried out."""
-    parser = argparse.ArgumentParser(prog="python -m lab.attack", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m watershed.lab.attack", description=__doc__)
     parser.add_argument("--attacks", default="", help="numbers with commas; default: all")
     parser.add_argument("--dir", type=Path, help="where the evidence goes; default: .watershed/attack/TIME")
     options = parser.parse_args(argv)

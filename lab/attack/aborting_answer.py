@@ -6,10 +6,10 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from lab.attack.attack_setup import AttackSetup, build_clean_environ
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
-from lab.hostile_broker import ABORTING_API_VERSIONS, HostileBroker, build_friendly_answer
+from watershed.lab.attack.attack_setup import AttackSetup, build_clean_environ
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.hostile_broker import ABORTING_API_VERSIONS, HostileBroker, build_friendly_answer
 
 _FLOWS = """\
 flows:

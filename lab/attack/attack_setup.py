@@ -21,11 +21,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.attack.control_checks import require_carried_out
-from lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
-from lab.preload import create_lab_topics
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.detached_process import ProcessIdentity, end_processes, is_alive, spawn_detached
+from watershed.lab.preload import create_lab_topics
 
 ATTACK_SOURCE, ATTACK_TARGET = "onprem", "cloud"
 _TOPOLOGY_COMMAND = Path(sys.executable).with_name("topology")

@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, SLOT_COUNT, STATUS_TOPIC, compute_slot
-from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
+from watershed.clusters.control_topics import (
+    FLOWS_TOPIC,
+    JOURNAL_TOPIC,
+    LEDGER_TOPIC,
+    SLOT_COUNT,
+    STATUS_TOPIC,
+    compute_slot,
+)
+from watershed.lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
 
 # No JSON, nested deep, no number of JSON's, lists where text is meant, no UTF-8.
 BAD_VALUES: Final = (

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
 
 _FILE = """\
 apiVersion: topology/v1alpha1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, AttackWorker, wait_until
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
-from lab.raw_batches import append_raw_batches, build_zstd_bomb
+from watershed.lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, AttackWorker, wait_until
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.raw_batches import append_raw_batches, build_zstd_bomb
 
 _MIB = 1 << 20
 _SIZES = (127, 128, 130)  # MiB: below, at and above what a worker opens at most

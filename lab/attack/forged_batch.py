@@ -6,11 +6,11 @@ import json
 import time
 from pathlib import Path
 
-from clusters.record_batch import build_simple_batch
-from lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
-from lab.raw_batches import append_raw_batches
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.lab.attack.attack_setup import ATTACK_SOURCE, ATTACK_TARGET, AttackSetup, wait_until
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.raw_batches import append_raw_batches
 
 _TOPIC, _HONEST, _FORGED = "forged.orders", 20, b"written under a flow's id"
 _FLOWS = """\

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lab.attack.attack_setup import AttackSetup
+    from watershed.lab.attack.attack_setup import AttackSetup
 
 
 @dataclass(frozen=True, slots=True)

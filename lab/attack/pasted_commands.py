@@ -6,10 +6,10 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from lab.attack.attack_setup import AttackSetup, CommandResult
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
-from lab.pasted_script import run_pasted_script
+from watershed.lab.attack.attack_setup import AttackSetup, CommandResult
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.pasted_script import run_pasted_script
 
 _CANARY = "canary"
 # What a topology can hold and a shell would run, each in another way of breaking out.

@@ -8,10 +8,10 @@ import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from lab.attack.attack_setup import AttackSetup, CommandResult
-from lab.attack.control_checks import require_carried_out
-from lab.attack.outcome import Attack, AttackFindings
-from lab.hostile_broker import HostileBroker, answer_with_sasl_plain
+from watershed.lab.attack.attack_setup import AttackSetup, CommandResult
+from watershed.lab.attack.control_checks import require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings
+from watershed.lab.hostile_broker import HostileBroker, answer_with_sasl_plain
 
 _FILE = """\
 apiVersion: topology/v1alpha1

@@ -1,4 +1,4 @@
-"""`python -m lab.containers run|down`."""
+"""`python -m watershed.lab.containers run|down`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import click
 import yaml
 
-from lab.containers.container_engine import ComposeProject, ContainerEngine, find_engine
-from lab.containers.images import build_images, list_base_images, list_builds, provide_base_images
-from lab.containers.startup import start_services
-from lab.demo.demo_steps import start_clock
-from lab.errors import LabError
+from watershed.lab.containers.container_engine import ComposeProject, ContainerEngine, find_engine
+from watershed.lab.containers.images import build_images, list_base_images, list_builds, provide_base_images
+from watershed.lab.containers.startup import start_services
+from watershed.lab.demo.demo_steps import start_clock
+from watershed.lab.errors import LabError
 
 _ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILES = (_ROOT / "docker-compose.yaml", _ROOT / "docker" / "demo.yaml")
@@ -39,7 +39,7 @@ DEMO_PORTS: Mapping[str, str] = {
 def main() -> int:
     """Carries the demonstration out in containers, or removes them. Returns the exit code: 0 proven, 1 not, 2 it could
     not be carried out."""
-    parser = argparse.ArgumentParser(prog="python -m lab.containers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m watershed.lab.containers", description=__doc__)
     parser.add_argument("verb", choices=["run", "down"])
     parser.add_argument("--records", type=int, default=2_000_000, help="written before anything moves")
     parser.add_argument("--keep", action="store_true", help="leave the containers running")

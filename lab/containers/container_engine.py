@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lab.errors import LabError
+from watershed.lab.errors import LabError
 
 _PODMAN_PACKAGES = "podman runc netavark aardvark-dns fuse-overlayfs iptables catatonit mmdebstrap"
 _SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lab.containers.container_engine import ContainerEngine, EngineFailed, EngineMissing
-from lab.errors import LabError
+from watershed.lab.containers.container_engine import ContainerEngine, EngineFailed, EngineMissing
+from watershed.lab.errors import LabError
 
 _DEBIAN = "localhost/watershed-debian"
 _SUITE = "bookworm"

@@ -12,7 +12,7 @@ from typing import Any
 
 import networkx as nx
 
-from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineFailed
+from watershed.lab.containers.container_engine import ComposeProject, ContainerEngine, EngineFailed
 
 _PAUSE_S = 1.0
 _READY_S = 600.0

@@ -1,4 +1,4 @@
-"""`python -m lab.demo run|up|down`."""
+"""`python -m watershed.lab.demo run|up|down`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pathlib import Path
 
 import click
 
-from lab import airflow, sample_applications
-from lab.airflow import AirflowFailed
-from lab.airflow_client import AirflowClient, AirflowRequestFailed
-from lab.clusters import Lab
-from lab.demo import demo_setup as stages
-from lab.demo.dag_run_follower import read_failure_logs
-from lab.demo.demo_result import build_demo_result, render_demo_result
-from lab.demo.demo_setup import DEMO_NAME, DEMO_SOURCE, DEMO_TARGET, DemoFolders
-from lab.demo.demo_steps import (
+from watershed.lab import airflow, sample_applications
+from watershed.lab.airflow import AirflowFailed
+from watershed.lab.airflow_client import AirflowClient, AirflowRequestFailed
+from watershed.lab.clusters import Lab
+from watershed.lab.demo import demo_setup as stages
+from watershed.lab.demo.dag_run_follower import read_failure_logs
+from watershed.lab.demo.demo_result import build_demo_result, render_demo_result
+from watershed.lab.demo.demo_setup import DEMO_NAME, DEMO_SOURCE, DEMO_TARGET, DemoFolders
+from watershed.lab.demo.demo_steps import (
     MIGRATE,
     REPLICATE,
     RUN_ON_AT_TARGET_S,
@@ -33,16 +33,16 @@ from lab.demo.demo_steps import (
     settle_applications,
     start_clock,
 )
-from lab.demo.worker_fault import WorkerFault
-from lab.errors import LabError
-from lab.releases import DEFAULT_RELEASE, RELEASES
+from watershed.lab.demo.worker_fault import WorkerFault
+from watershed.lab.errors import LabError
+from watershed.lab.releases import DEFAULT_RELEASE, RELEASES
 
 VERIFY = f"verify__{DEMO_NAME}"
 
 
 def main() -> int:
     """Runs the demonstration, leaves it running (`up`) or ends it (`down`). Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m lab.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m watershed.lab.demo", description=__doc__)
     parser.add_argument("verb", choices=["run", "up", "down"])
     parser.add_argument("--dir", type=Path, default=Path(".watershed/demo"))
     parser.add_argument("--fault", choices=["worker", ""], default="", help="kill -9 a worker in mid-copy")

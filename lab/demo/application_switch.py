@@ -9,9 +9,15 @@ import sys
 
 import click
 
-from lab.demo.container_application import list_container_applications
-from lab.errors import ApplicationFailed
-from lab.sample_applications import SampleApplication, ask_application, list_applications, start_client, stop_client
+from watershed.lab.demo.container_application import list_container_applications
+from watershed.lab.errors import ApplicationFailed
+from watershed.lab.sample_applications import (
+    SampleApplication,
+    ask_application,
+    list_applications,
+    start_client,
+    stop_client,
+)
 
 TRY_AGAIN = 75  # EX_TEMPFAIL of sysexits.h
 

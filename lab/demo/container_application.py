@@ -6,8 +6,8 @@ import runpy
 import sys
 from pathlib import Path
 
-from lab.demo.demo_setup import DEMO_APPLICATIONS
-from lab.sample_applications import SampleApplication
+from watershed.lab.demo.demo_setup import DEMO_APPLICATIONS
+from watershed.lab.sample_applications import SampleApplication
 
 CONTAINER_ROOT = Path("/")  # below it, `applications` is the volume that all of them and the demonstration share
 _PORT = 8090

@@ -15,19 +15,19 @@ from functools import partial
 
 import click
 
-from lab import sample_applications
-from lab.airflow_client import AirflowClient, AirflowRequestFailed
-from lab.demo.container_application import CONTAINER_ROOT, list_container_applications
-from lab.demo.dag_run_follower import read_failure_logs
-from lab.demo.demo_result import build_demo_result, render_demo_result
-from lab.demo.demo_setup import (
+from watershed.lab import sample_applications
+from watershed.lab.airflow_client import AirflowClient, AirflowRequestFailed
+from watershed.lab.demo.container_application import CONTAINER_ROOT, list_container_applications
+from watershed.lab.demo.dag_run_follower import read_failure_logs
+from watershed.lab.demo.demo_result import build_demo_result, render_demo_result
+from watershed.lab.demo.demo_setup import (
     DEMO_PARTITIONS,
     DEMO_SOURCE,
     DEMO_TOPICS,
     DemoFolders,
     preload_demo_topics,
 )
-from lab.demo.demo_steps import (
+from watershed.lab.demo.demo_steps import (
     MIGRATE,
     REPLICATE,
     RUN_ON_AT_TARGET_S,
@@ -36,8 +36,8 @@ from lab.demo.demo_steps import (
     settle_applications,
     start_clock,
 )
-from lab.errors import LabError
-from lab.preload import create_lab_topics
+from watershed.lab.errors import LabError
+from watershed.lab.preload import create_lab_topics
 
 _AIRFLOW = "http://airflow-api-server:8080"
 _STAGE = DemoFolders(CONTAINER_ROOT)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from lab.airflow_client import FINAL_RUN_STATES, AirflowClient, ApprovalQuestion, TaskInstance
+from watershed.lab.airflow_client import FINAL_RUN_STATES, AirflowClient, ApprovalQuestion, TaskInstance
 
 _Say = Callable[[str], None]
 _SHOWN = {"success": "done", "failed": "FAILED", "upstream_failed": "not run", "awaiting_input": "asks for approval"}
 # Airflow tries a task again whose answer comes before its scheduler has seen the asking process end (3.3.2); its own
-# loop takes a third of a second (`plugins.watershed.operators.spark_application` TRIGGER_SETTLE_S).
+# loop takes a third of a second (`plugins.operators.spark_application` TRIGGER_SETTLE_S).
 _THINK_S = 3.0
 _SILENCE_S = 15.0  # after so long without a word, a line says what is under way
 _OVER = ("success", "failed", "upstream_failed", "skipped", "removed")

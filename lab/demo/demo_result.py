@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from lab.account import RunAccount, build_account, find_applications
-from lab.application_records import ENTRY_DTYPES, ENTRY_FIELDS, ENTRY_FORMAT, read_application_description, read_words
-from lab.demo.demo_setup import DEMO_SOURCE, DEMO_TARGET, DEMO_WAVE, DemoFolders
+from watershed.lab.account import RunAccount, build_account, find_applications
+from watershed.lab.application_records import (
+    ENTRY_DTYPES,
+    ENTRY_FIELDS,
+    ENTRY_FORMAT,
+    read_application_description,
+    read_words,
+)
+from watershed.lab.demo.demo_setup import DEMO_SOURCE, DEMO_TARGET, DEMO_WAVE, DemoFolders
 
 
 @dataclass(frozen=True, slots=True)

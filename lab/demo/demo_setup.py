@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.kafka_release import parse_release
-from lab import airflow, clusters, process_sessions, sample_applications
-from lab.clusters import Lab
-from lab.detached_process import ProcessIdentity
-from lab.errors import LabError
-from lab.free_ports import find_free_ports
-from lab.preload import create_lab_topics
-from lab.releases import DEFAULT_RELEASE
+from watershed.clusters.kafka_release import parse_release
+from watershed.lab import airflow, clusters, process_sessions, sample_applications
+from watershed.lab.clusters import Lab
+from watershed.lab.detached_process import ProcessIdentity
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import find_free_ports
+from watershed.lab.preload import create_lab_topics
+from watershed.lab.releases import DEFAULT_RELEASE
 
 DEMO_NAME = "orders-move"
 DEMO_SOURCE, DEMO_TARGET = "onprem", "cloud"
@@ -62,14 +62,14 @@ BY_HTTP: Mapping[str, str] = dict.fromkeys(EVERY_WAY, '{http: "$url"}')
 # application -> module and arguments; what they write and read goes on throughout
 DEMO_APPLICATIONS: Mapping[str, tuple[str, ...]] = {
     "checkout": (
-        "lab.orders_producer",
+        "watershed.lab.orders_producer",
         *("--topics", "orders.created,orders.shipped", "--rate", "600", "--compression", "lz4"),
     ),
     "payments": (
-        "lab.orders_producer",
+        "watershed.lab.orders_producer",
         *("--topics", "orders.paid", "--rate", "300", "--transactional-id", "payments"),
     ),
-    "billing": ("lab.billing_consumer", "--topics", ",".join(topic.name for topic in DEMO_TOPICS)),
+    "billing": ("watershed.lab.billing_consumer", "--topics", ",".join(topic.name for topic in DEMO_TOPICS)),
 }
 
 
@@ -141,7 +141,7 @@ def can_be_target(source: str) -> bool:
 
 def write_host_settings(stage: DemoFolders) -> None:
     """Lets Airflow's workers run the program that moves an application."""
-    argv = json.dumps([sys.executable, "-m", "lab.demo.application_switch", str(stage.applications)])
+    argv = json.dumps([sys.executable, "-m", "watershed.lab.demo.application_switch", str(stage.applications)])
     stage.commands.touch(mode=0o600)
     stage.commands.write_text(f"programs:\n  demo-switch: {{argv: {argv}, airflow: true}}\n")
 
@@ -212,7 +212,7 @@ def end_demo(stage: DemoFolders) -> None:
 
 
 def find_detached_programs(stage: DemoFolders) -> list[ProcessIdentity]:
-    """Leaders of the detached programs that Airflow's tasks started (plugins/watershed/detached_process.py)."""
+    """Leaders of the detached programs that Airflow's tasks started (plugins/detached_process.py)."""
     return list(_programs(stage.state.rglob("process.json")))
 
 
@@ -223,7 +223,7 @@ def _programs(records: Iterable[Path]) -> Iterable[ProcessIdentity]:
 
 
 def _loader(stage: DemoFolders, source: str, topic: DemoTopic, records: int) -> list[str]:
-    argv = [sys.executable, "-m", "lab.preload", "--name", "history", "--topic", topic.name]
+    argv = [sys.executable, "-m", "watershed.lab.preload", "--name", "history", "--topic", topic.name]
     argv += ["--directory", str(stage.applications / f"history-{topic.name}"), "--records", str(records)]
     argv += ["--cluster", DEMO_SOURCE, "--bootstrap", source, "--compression", topic.compression]
     return argv + (["--transactional-id", f"history-{topic.name}"] if topic.transactional else [])

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 
 import click
 
-from lab import sample_applications
-from lab.airflow_client import AirflowClient, ApprovalQuestion
-from lab.demo.dag_run_follower import follow_dag_run
-from lab.demo.demo_setup import DEMO_NAME
-from lab.sample_applications import SampleApplication
+from watershed.lab import sample_applications
+from watershed.lab.airflow_client import AirflowClient, ApprovalQuestion
+from watershed.lab.demo.dag_run_follower import follow_dag_run
+from watershed.lab.demo.demo_setup import DEMO_NAME
+from watershed.lab.sample_applications import SampleApplication
 
 REPLICATE, MIGRATE = (f"{verb}__{DEMO_NAME}" for verb in ("replicate", "migrate"))
 RUN_ON_AT_TARGET_S = 5.0  # how long applications go on at the target before they are stopped and counted

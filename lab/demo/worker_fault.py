@@ -7,9 +7,9 @@ import signal
 import threading
 from collections.abc import Callable
 
-from clusters.errors import ClusterError
-from clusters.partition_status_records import read_partition_statuses
-from clusters.settings import ConnectionSettings
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings
 
 _POLL_S = 0.1
 

@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.adoption.digest_reader import NotProvable, PartitionRange, read_log_digests
-from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyVerdict, judge_alignment
-from replicator.adoption.log_alignment import LogAlignment, align_logs
-from replicator.adoption.log_digests import DigestedLog
-from replicator.adoption.mirrormaker_format import MirrorMakerNotes
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.mirrormaker_records import Checkpoint, OffsetSync
-from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from watershed.replicator.adoption.digest_reader import NotProvable, PartitionRange, read_log_digests
+from watershed.replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyVerdict, judge_alignment
+from watershed.replicator.adoption.log_alignment import LogAlignment, align_logs
+from watershed.replicator.adoption.log_digests import DigestedLog
+from watershed.replicator.adoption.mirrormaker_format import MirrorMakerNotes
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.mirrormaker_records import Checkpoint, OffsetSync
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _OPEN_S: Final = 75.0  # a transaction's default timeout is 60 s, and its coordinator looks every 10 s
 

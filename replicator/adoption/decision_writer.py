@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from clusters.control_topics import (
+from watershed.clusters.control_topics import (
     FLOWS_TOPIC,
     JOURNAL_TOPIC,
     LEDGER_TOPIC,
@@ -16,11 +16,11 @@ from clusters.control_topics import (
     compute_slot,
     encode_control_value,
 )
-from clusters.control_values import ControlValue
-from clusters.errors import ClusterError
-from replicator.adoption.copy_proof import PartitionProof
-from replicator.ledger.foreign_part import ForeignPart, build_foreign_records
-from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision, build_decision_key
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.adoption.copy_proof import PartitionProof
+from watershed.replicator.ledger.foreign_part import ForeignPart, build_foreign_records
+from watershed.replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision, build_decision_key
 
 
 def write_decisions(writer: ControlWriter, decisions: Sequence[DecisionWithMap], topology: str) -> None:

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clusters.errors import Unreachable
-from clusters.record_fingerprint import digest_record
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
-from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
-from replicator.batch.batch_selection import decode_with_outcome
-from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.record_batch import RawBatch
-from replicator.errors import BadBatch, ReplicatorError
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.record_fingerprint import digest_record
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition
+from watershed.replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
+from watershed.replicator.batch.batch_selection import decode_with_outcome
+from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.errors import BadBatch, ReplicatorError
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _FETCH_BYTES: Final = 8 << 20
 _PATIENCE_S: Final = 60.0  # without any progress

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from replicator.adoption.log_alignment import LogAlignment, RecordSpan, subtract_spans
-from replicator.ledger.explicit_runs import join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.partition_states import OffsetSpan
+from watershed.replicator.adoption.log_alignment import LogAlignment, RecordSpan, subtract_spans
+from watershed.replicator.ledger.explicit_runs import join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.partition_states import OffsetSpan
 
 _DUPLICATES: Final = "duplicates"
 _ABORTED: Final = "aborted"

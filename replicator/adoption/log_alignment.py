@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from clusters.record_fingerprint import DIGEST_BYTES
-from replicator.adoption.log_digests import DigestedLog
+from watershed.clusters.record_fingerprint import DIGEST_BYTES
+from watershed.replicator.adoption.log_digests import DigestedLog
 
 _NEAR: Final = (256, 65_536)  # records ahead or behind that are looked at first
 _NEEDLES: Final = (16, 4)  # records in a row that make a place certain

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from clusters.record_fingerprint import DIGEST_BYTES
+from watershed.clusters.record_fingerprint import DIGEST_BYTES
 
 _CHUNK: Final = 1 << 16  # records compared or written at once
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from replicator.mirrormaker_records import (
+from watershed.replicator.mirrormaker_records import (
     Checkpoint,
     OffsetSync,
     UnreadableNote,
@@ -19,7 +19,7 @@ from replicator.mirrormaker_records import (
     decode_offset_sync,
     show_bytes,
 )
-from topology.bounded_json import parse_json, parse_json_object
+from watershed.topology.bounded_json import parse_json, parse_json_object
 
 
 class ConnectSourceOffset(NamedTuple):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.control_records import read_messages
-from clusters.group_offsets import GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.adoption.digest_reader import NotProvable
-from replicator.adoption.mirrormaker_format import MirrorMakerNotes, build_mirrormaker_notes, decode_source_offset
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_messages
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.adoption.digest_reader import NotProvable
+from watershed.replicator.adoption.mirrormaker_format import (
+    MirrorMakerNotes,
+    build_mirrormaker_notes,
+    decode_source_offset,
+)
 
 _READ_S: Final = 30.0
 _QUIET: Final = frozenset({"Empty", "Dead"})

@@ -7,9 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from replicator.batch.egress_compression import compress_batch
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import (
+from watershed.replicator.batch.egress_compression import compress_batch
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.record_batch import (
     CURRENT_MAGIC,
     MAGIC_BYTE_AT,
     UNKNOWN_RECORD_COUNT,
@@ -19,11 +19,11 @@ from replicator.batch.record_batch import (
     decode_batches,
     walk_batch_lengths,
 )
-from replicator.batch.repack import SHORTEST_SERIES, RejectedRecord, Repacker, RepackTerms
-from replicator.errors import BadBatch, CompactionHole, EndPassed
+from watershed.replicator.batch.repack import SHORTEST_SERIES, RejectedRecord, Repacker, RepackTerms
+from watershed.replicator.errors import BadBatch, CompactionHole, EndPassed
 
 if TYPE_CHECKING:
-    from replicator.batch.batch_series import BatchSeries
+    from watershed.replicator.batch.batch_series import BatchSeries
 
 _ABORT = 0
 _AS_THEY_COME = RepackTerms()
@@ -149,7 +149,7 @@ def _find_series(
         return []
     if terms.end is not None and not _ends_within(fetched, edges[-2], edges[-1], terms.end):
         return []
-    from replicator.batch.series_search import find_series
+    from watershed.replicator.batch.series_search import find_series
 
     return find_series(fetched, edges, position, terms)
 

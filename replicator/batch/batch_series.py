@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from replicator.batch.record_batch import RawBatch, decode_batch
-from replicator.batch.record_columns import Numbers, OpenedRecords
+from watershed.replicator.batch.record_batch import RawBatch, decode_batch
+from watershed.replicator.batch.record_columns import Numbers, OpenedRecords
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 import cramjam
 import xxhash
 
-from clusters.bounded_gzip import GzipTooLarge, gunzip
+from watershed.clusters.bounded_gzip import GzipTooLarge, gunzip
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")

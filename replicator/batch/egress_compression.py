@@ -11,10 +11,10 @@ from typing import Final
 
 from crc32c import crc32c
 
-from replicator.batch.codecs import CODEC_NAMES, NONE, compress_payload
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
-from replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, RawBatch
-from topology.egress_compression import EgressCompression
+from watershed.replicator.batch.codecs import CODEC_NAMES, NONE, compress_payload
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
+from watershed.replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, RawBatch
+from watershed.topology.egress_compression import EgressCompression
 
 _FRONT: Final = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _ATTRIBUTES: Final = struct.Struct(">h")

@@ -8,11 +8,11 @@ from typing import Final
 
 from crc32c import crc32c
 
-from clusters.varints import encode_zigzag
-from replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import CURRENT_MAGIC, RawBatch
-from replicator.batch.records import encode_key_and_value
+from watershed.clusters.varints import encode_zigzag
+from watershed.replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import CURRENT_MAGIC, RawBatch
+from watershed.replicator.batch.records import encode_key_and_value
 
 # Records in a batch. Never more: the broker keeps an object a record, and dies of 12 million.
 FILLER_BATCH_RECORDS: Final = 100_000

@@ -13,10 +13,22 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from replicator.batch.codecs import LZ4, CodecError, DecompressedTooLarge, decompress_payload, repair_lz4_frame
-from replicator.batch.record_batch import CODEC_BITS, LOG_APPEND_TIME, MAGIC_BYTE_AT, UNKNOWN_RECORD_COUNT, RawBatch
-from replicator.batch.records import RawRecord, decode_records, encode_key_and_value
-from replicator.errors import BadBatch, OversizedBatch
+from watershed.replicator.batch.codecs import (
+    LZ4,
+    CodecError,
+    DecompressedTooLarge,
+    decompress_payload,
+    repair_lz4_frame,
+)
+from watershed.replicator.batch.record_batch import (
+    CODEC_BITS,
+    LOG_APPEND_TIME,
+    MAGIC_BYTE_AT,
+    UNKNOWN_RECORD_COUNT,
+    RawBatch,
+)
+from watershed.replicator.batch.records import RawRecord, decode_records, encode_key_and_value
+from watershed.replicator.errors import BadBatch, OversizedBatch
 
 _FRONT = struct.Struct(">qiIBB")  # offset, size, crc, magic, attributes
 _CRC_FROM = MAGIC_BYTE_AT

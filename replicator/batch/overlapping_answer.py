@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from replicator.batch.record_batch import (
+from watershed.replicator.batch.record_batch import (
     CURRENT_MAGIC,
     MAGIC_BYTE_AT,
     BatchChecksum,

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.errors import BadBatch
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.errors import BadBatch
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH = struct.Struct(">qi")

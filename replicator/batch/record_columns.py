@@ -18,9 +18,9 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from clusters.varints import decode_zigzag
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import RawRecord, assemble_raw_batch, build_raw_batch
+from watershed.clusters.varints import decode_zigzag
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.records import RawRecord, assemble_raw_batch, build_raw_batch
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from clusters.varints import decode_zigzag, encode_zigzag
-from replicator.batch.codecs import CodecError, DecompressedTooLarge, compress_payload, decompress_payload
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
-from replicator.batch.record_batch import CURRENT_MAGIC, LOG_APPEND_TIME, RawBatch
-from replicator.errors import BadBatch, OversizedBatch
+from watershed.clusters.varints import decode_zigzag, encode_zigzag
+from watershed.replicator.batch.codecs import CodecError, DecompressedTooLarge, compress_payload, decompress_payload
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
+from watershed.replicator.batch.record_batch import CURRENT_MAGIC, LOG_APPEND_TIME, RawBatch
+from watershed.replicator.errors import BadBatch, OversizedBatch
 
 _CRC = struct.Struct(">I")
 _FRONT = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, crc

@@ -16,24 +16,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from replicator.batch.codecs import CODEC_NAMES, NONE
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.record_batch import LOG_APPEND_TIME, UNKNOWN_RECORD_COUNT, RawBatch
-from replicator.batch.records import (
+from watershed.replicator.batch.codecs import CODEC_NAMES, NONE
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, UNKNOWN_RECORD_COUNT, RawBatch
+from watershed.replicator.batch.records import (
     MAX_RECORD_OVERHEAD_BYTES,
     RawRecord,
     build_raw_batch,
     decode_record_fields,
     decode_records,
 )
-from replicator.errors import BadBatch, CompactionHole, OversizedBatch
-from replicator.limits import TargetLimits
-from topology.egress_compression import EgressCompression
+from watershed.replicator.errors import BadBatch, CompactionHole, OversizedBatch
+from watershed.replicator.limits import TargetLimits
+from watershed.topology.egress_compression import EgressCompression
 
 if TYPE_CHECKING:  # numpy is imported where there is a series
-    from replicator.batch.batch_series import BatchSeries
-    from replicator.batch.record_columns import OpenedRecords
+    from watershed.replicator.batch.batch_series import BatchSeries
+    from watershed.replicator.batch.record_columns import OpenedRecords
 
 SMALL_BATCH_BYTES: Final = (
     8 << 10

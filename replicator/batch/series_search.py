@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from replicator.batch.batch_series import BatchSeries
-from replicator.batch.codecs import CODEC_NAMES, ZSTD, CodecError, decompress_payload
-from replicator.batch.filler_batch import FILLER_TIMESTAMP
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
-from replicator.batch.record_batch import (
+from watershed.replicator.batch.batch_series import BatchSeries
+from watershed.replicator.batch.codecs import CODEC_NAMES, ZSTD, CodecError, decompress_payload
+from watershed.replicator.batch.filler_batch import FILLER_TIMESTAMP
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, CRC_STARTS_AT
+from watershed.replicator.batch.record_batch import (
     CODEC_BITS,
     CONTROL,
     CURRENT_MAGIC,
@@ -25,9 +25,9 @@ from replicator.batch.record_batch import (
     RawBatch,
     decode_batch,
 )
-from replicator.batch.record_columns import Mask, Numbers, RecordBodies, decode_record_bodies_at_once
-from replicator.batch.records import MAX_RECORD_OVERHEAD_BYTES
-from replicator.batch.repack import (
+from watershed.replicator.batch.record_columns import Mask, Numbers, RecordBodies, decode_record_bodies_at_once
+from watershed.replicator.batch.records import MAX_RECORD_OVERHEAD_BYTES
+from watershed.replicator.batch.repack import (
     MAX_OPENED_BYTES,
     OPENED_RECORD_BYTES,
     SHORTEST_SERIES,

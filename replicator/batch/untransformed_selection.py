@@ -8,11 +8,11 @@ from typing import Final
 
 from crc32c import crc32c
 
-from replicator.batch.batch_selection import decode_with_outcome
-from replicator.batch.header_rewrite import CRC_STARTS_AT
-from replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, BatchChecksum, RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.errors import BadBatch, EndPassed
+from watershed.replicator.batch.batch_selection import decode_with_outcome
+from watershed.replicator.batch.header_rewrite import CRC_STARTS_AT
+from watershed.replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, BatchChecksum, RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.errors import BadBatch, EndPassed
 
 _CRC_AT: Final = 17
 _WITHOUT_END: Final = RepackTerms()

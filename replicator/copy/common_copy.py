@@ -7,12 +7,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from threading import Lock
 from typing import Final, Generic, TypeVar
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.copy.copy_protocol import FillingProgress
-from replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
-from replicator.copy.rejected_records import judge_refused_batch
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import EndReached, Halt, Reinspect, pick_trouble
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.copy.copy_protocol import FillingProgress
+from watershed.replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
+from watershed.replicator.copy.rejected_records import judge_refused_batch
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import EndReached, Halt, Reinspect, pick_trouble
 
 _Batch = TypeVar("_Batch")
 

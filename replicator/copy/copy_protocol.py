@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any, Protocol
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.copy.copy_state import BatchQueue, Refusals, SourceCursor, TargetProgress
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
 
 
 class FillingProgress(Protocol):

@@ -6,13 +6,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from replicator.copy_limit import CopyLimit
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.partition_states import Halt, Reinspect
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.partition_states import Halt, Reinspect
 
 if TYPE_CHECKING:
-    from replicator.batch.batch_selection import SelectedBatches
-    from replicator.batch.record_batch import BatchChecksum
+    from watershed.replicator.batch.batch_selection import SelectedBatches
+    from watershed.replicator.batch.record_batch import BatchChecksum
 
 _Batch = TypeVar("_Batch")
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from replicator.batch.codecs import NONE
-from replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, RawBatch
-from replicator.batch.records import decode_record_fields, decode_records
-from replicator.errors import BadBatch, PartlyMarked
+from watershed.replicator.batch.codecs import NONE
+from watershed.replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, RawBatch
+from watershed.replicator.batch.records import decode_record_fields, decode_records
+from watershed.replicator.errors import BadBatch, PartlyMarked
 
 if TYPE_CHECKING:
-    from topology.external_flows import ExternalFlow
+    from watershed.topology.external_flows import ExternalFlow
 
 _Path = tuple[str, ...]
 

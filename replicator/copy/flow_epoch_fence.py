@@ -19,27 +19,31 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.errors import RequestRefused, RequestUnsupported, Unauthorised
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import Api
-from replicator.batch.record_batch import decode_batches
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_sender import build_home_path, read_slot_paths, read_transaction_version
-from replicator.copy.transactions.slot_writer import SlotWriter
-from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import Ledger, read_ledger
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
-from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.errors import RequestRefused, RequestUnsupported, Unauthorised
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.versions import Api
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_sender import (
+    build_home_path,
+    read_slot_paths,
+    read_transaction_version,
+)
+from watershed.replicator.copy.transactions.slot_writer import SlotWriter
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.ledger import Ledger, read_ledger
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
 
 _FETCH_BYTES: Final = 4 << 20
 _PATIENCE_S: Final = 30.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final, NamedTuple
 
-from clusters.latency_buckets import BUCKET_COUNT, find_latency_bucket
+from watershed.clusters.latency_buckets import BUCKET_COUNT, find_latency_bucket
 
 WINDOW_S: Final = 15.0  # heartbeats tell of at least so much time, and of at most twice as much
 

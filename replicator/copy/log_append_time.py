@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.record_batch import RawBatch
-from replicator.partition_states import Halt, OffsetSpan
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.partition_states import Halt, OffsetSpan
 
 APPEND_TIME_STATE: Final = "append_time"
 

@@ -19,17 +19,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.errors import ClusterError, ProtocolError
-from clusters.producer_registry import PRODUCER_PREFIX
-from replicator.batch.codecs import ZSTD
-from replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.external_records import ExternalRecords, find_external_records
-from replicator.errors import ForeignWrite, PartlyMarked
-from replicator.partition_states import OffsetSpan
-from topology.external_flows import ExternalFlow
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.errors import ClusterError, ProtocolError
+from watershed.clusters.producer_registry import PRODUCER_PREFIX
+from watershed.replicator.batch.codecs import ZSTD
+from watershed.replicator.batch.filler_batch import FILLER_TIMESTAMP, is_filler_batch
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.external_records import ExternalRecords, find_external_records
+from watershed.replicator.errors import ForeignWrite, PartlyMarked
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.topology.external_flows import ExternalFlow
 
 ClusterPath = tuple[str, ...]  # cluster ids; the cluster where the record was produced is the first
 UNKNOWN_PATH: Final[ClusterPath] = ("?",)  # for an id whose registry record cannot be read; no cluster id is `?`

@@ -9,20 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import SMALL_BATCH_BYTES
-from replicator.copy.common_copy import CommonCopy
-from replicator.copy.log_append_time import check_append_time
-from replicator.copy.prepared_runs import PreparedRuns
-from replicator.copy.rejected_records import judge_rejected_records
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT
-from replicator.partition_states import Halt, OffsetSpan, Reinspect, pick_trouble
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import SMALL_BATCH_BYTES
+from watershed.replicator.copy.common_copy import CommonCopy
+from watershed.replicator.copy.log_append_time import check_append_time
+from watershed.replicator.copy.prepared_runs import PreparedRuns
+from watershed.replicator.copy.rejected_records import judge_rejected_records
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect, pick_trouble
 
 _REJECTED = frozenset({error_codes.INVALID_TIMESTAMP, error_codes.INVALID_RECORD})
 # Ordinary once (a zombie was first, a byte was damaged on the way); not when it comes back at the same place.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.offset_map import OffsetRun
 
 
 @dataclass(slots=True)

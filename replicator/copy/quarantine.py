@@ -18,17 +18,17 @@ from typing import cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.control_records import read_messages
-from clusters.control_topics import SLOT_COUNT, compute_slot
-from clusters.errors import ClusterError
-from clusters.librdkafka import LibrdkafkaErrors
-from clusters.record_fingerprint import encode_headers_bin, fingerprint_record
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.batch.repack import RejectedRecord
-from replicator.partition_key import PartitionKey
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_messages
+from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.librdkafka import LibrdkafkaErrors
+from watershed.clusters.record_fingerprint import encode_headers_bin, fingerprint_record
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.partition_key import PartitionKey
 
 _QUARANTINE = "watershed.quarantine"
 MAX_WHOLE_RECORD_BYTES = (

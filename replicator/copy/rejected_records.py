@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.copy_state import Refusals
-from replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, PartlyMarked, SchemaMissing
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.copy_state import Refusals
+from watershed.replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, PartlyMarked, SchemaMissing
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 
 
 def judge_rejected_records(

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.header_rewrite import remove_producer
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.position_writer import StoredProgress
-from replicator.partition_key import ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.batch.header_rewrite import remove_producer
+from watershed.replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.position_writer import StoredProgress
+from watershed.replicator.partition_key import ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
 
 _NOBODY: Final = ProducerIdentity(-1, -1, 0)
 

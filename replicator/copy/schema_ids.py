@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.schema_id_translation import (
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.schema_id_translation import (
     SCHEMA_ID_MAGIC,
     SCHEMA_ID_PREFIX_BYTES,
     TopicSchemaIds,
     read_schema_ids,
 )
-from clusters.registry.subject_names import SubjectSide, build_subject
-from clusters.settings import ConnectionSettings
-from clusters.varints import decode_zigzag
-from replicator.batch.records import RawRecord
-from replicator.errors import SchemaMissing
-from replicator.partition_key import PartitionKey
-from topology.plan import PlanFlow
+from watershed.clusters.registry.subject_names import SubjectSide, build_subject
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.varints import decode_zigzag
+from watershed.replicator.batch.records import RawRecord
+from watershed.replicator.errors import SchemaMissing
+from watershed.replicator.partition_key import PartitionKey
+from watershed.topology.plan import PlanFlow
 
 _UNKNOWN: Final = TopicSchemaIds()
 

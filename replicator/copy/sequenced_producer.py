@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.errors import CompactionHole
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.errors import CompactionHole
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
 
 
 @dataclass(slots=True)

@@ -14,20 +14,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.record_schemas import (
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.record_schemas import (
     RecordSchemas,
     SideSchemas,
     UnknownSchema,
     WriterSchema,
     read_writer_schema,
 )
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
-from clusters.settings import ConnectionSettings
-from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdTranslations
-from replicator.partition_key import PartitionKey
-from topology.plan import PlanFlow
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.schema_ids import FlowSchemaIds, SchemaIdTranslations
+from watershed.replicator.partition_key import PartitionKey
+from watershed.topology.plan import PlanFlow
 
 _ABSENT_S: Final = 60.0  # until an id that the registry did not have is asked for again
 

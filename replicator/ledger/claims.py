@@ -11,19 +11,19 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from itertools import chain
 
-from clusters.claim_rules import (
+from watershed.clusters.claim_rules import (
     UNBOUNDED_END_OFFSET,
     ClaimedPartition,
     ClaimRule,
     PartitionClaims,
     name_claimed_partition,
 )
-from clusters.control_records import ControlRecord
-from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import decode_blocks, read_newest_records, select_transaction_records
-from replicator.ledger.ledger_block import LedgerBlock
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.ledger.transaction_positions import PositionAndRuns, decode_positions
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.ledger import decode_blocks, read_newest_records, select_transaction_records
+from watershed.replicator.ledger.ledger_block import LedgerBlock
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, decode_positions
 
 
 def read_claims(settings: ConnectionSettings, mapped: Collection[str]) -> dict[ClaimedPartition, PartitionClaims]:

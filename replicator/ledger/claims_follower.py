@@ -11,17 +11,22 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clusters.claim_rules import ClaimedPartition, ClaimRule, name_claimed_partition
-from clusters.control_records import ControlRecord, read_control_log
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.errors import ProtocolError, TopicMissing
-from clusters.settings import ConnectionSettings
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.claims import build_claims
-from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S, select_transaction_records
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
-from replicator.ledger.transaction_positions import POSITION, STRETCHES, TRANSACTION_RECORD_KINDS, decode_positions
+from watershed.clusters.claim_rules import ClaimedPartition, ClaimRule, name_claimed_partition
+from watershed.clusters.control_records import ControlRecord, read_control_log
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.errors import ProtocolError, TopicMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.claims import build_claims
+from watershed.replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S, select_transaction_records
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
+from watershed.replicator.ledger.transaction_positions import (
+    POSITION,
+    STRETCHES,
+    TRANSACTION_RECORD_KINDS,
+    decode_positions,
+)
 
 
 @dataclass(frozen=True, slots=True)

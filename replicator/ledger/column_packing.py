@@ -16,7 +16,7 @@ from itertools import accumulate
 from operator import sub
 from typing import Final
 
-from clusters.varints import decode_uvarint, encode_uvarint
+from watershed.clusters.varints import decode_uvarint, encode_uvarint
 
 _WIDTHS: Final = (("B", 1 << 8), ("H", 1 << 16), ("I", 1 << 32), ("Q", 1 << 64))
 _BYTES: Final = {"B": 1, "H": 2, "I": 4, "Q": 8}

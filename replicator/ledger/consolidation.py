@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
-from clusters.errors import ClusterError
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import BrokenOffsetMap
-from replicator.partition_key import PartitionKey
+from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap
+from watershed.replicator.partition_key import PartitionKey
 
 SPARE_BLOCKS = 32  # how many records more than the map needs are left alone; a worker leaves 17 behind at most
 _CLAIMS_KEPT = 8  # producer epochs that were claimed last, whether they have landed anything or not

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from operator import add, gt, ne, or_, sub
 
-from replicator.errors import NotCopied, ReplicatorError
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.errors import NotCopied, ReplicatorError
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 
 
 @dataclass(frozen=True, slots=True)

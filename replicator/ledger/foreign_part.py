@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from clusters.control_record_codec import require_known_version
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.control_values import ControlValue
-from clusters.errors import ProtocolError
-from replicator.errors import ReplicatorError
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import OffsetSpan
+from watershed.clusters.control_record_codec import require_known_version
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ProtocolError
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.transaction_positions import decode_explicit_runs, encode_explicit_runs
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import OffsetSpan
 
 _SCHEMA: Final = 1
 FOREIGN_RECORD_KIND: Final = "foreign"  # the kind of these ledger records

@@ -12,8 +12,8 @@ from itertools import compress
 from operator import ne, sub
 from typing import NamedTuple
 
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.offset_map import OffsetRun
 
 Runs = ColumnRows[OffsetRun]
 

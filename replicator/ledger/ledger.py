@@ -21,29 +21,33 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clusters.control_records import ControlRecord, StoredControlRecord, read_stored_records
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
-from clusters.errors import ProtocolError, TopicMissing
-from clusters.settings import ConnectionSettings
-from replicator.errors import NoLedger
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.foreign_part import (
+from watershed.clusters.control_records import ControlRecord, StoredControlRecord, read_stored_records
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.control_values import UNREADABLE_ERRORS, log_invalid_record
+from watershed.clusters.errors import ProtocolError, TopicMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.errors import NoLedger
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.foreign_part import (
     FOREIGN_RECORD_KIND,
     ForeignPart,
     ForeignPartKey,
     JoinedOffsetMap,
     decode_foreign_parts,
 )
-from replicator.ledger.generation_merge import GenerationRuns, drop_continuing_runs, merge_generations
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, build_offset_map
-from replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
-from replicator.ledger.transaction_positions import TRANSACTION_RECORD_KINDS, PositionAndRuns, decode_positions
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt
+from watershed.replicator.ledger.generation_merge import GenerationRuns, drop_continuing_runs, merge_generations
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun, build_offset_map
+from watershed.replicator.ledger.record_format import FlowPartition, build_unreadable_error, parse_ledger_key
+from watershed.replicator.ledger.transaction_positions import (
+    TRANSACTION_RECORD_KINDS,
+    PositionAndRuns,
+    decode_positions,
+)
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt
 
 LEDGER_READ_TIMEOUT_S = (
     45.0  # above the 30 s that a transaction may be open, and the 10 s until its coordinator looks again

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from clusters.control_record_codec import require_known_version
-from clusters.control_records import ControlRecord
-from clusters.control_values import UNREADABLE_ERRORS, ControlValue
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.record_format import build_unreadable_error, parse_topic_id, require_field_types
-from replicator.ledger.run_json import decode_runs, encode_runs
-from replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.clusters.control_record_codec import require_known_version
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_values import UNREADABLE_ERRORS, ControlValue
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.record_format import build_unreadable_error, parse_topic_id, require_field_types
+from watershed.replicator.ledger.run_json import decode_runs, encode_runs
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
 
 _SCHEMA = 2
 BLOCK_RUNS = 2048

@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.shared_ledger import SharedLedger
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.shared_ledger import SharedLedger
 
 
 class LedgerFollower:

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.offset_map import OffsetMap
-from replicator.partition_key import ProducerIdentity
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.partition_key import ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True)

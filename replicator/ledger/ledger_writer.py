@@ -14,13 +14,13 @@ from operator import gt
 from threading import Lock
 from typing import Final
 
-from clusters.control_topics import LEDGER_TOPIC, ControlWriter, WriteCallback, compute_slot
-from clusters.control_values import ControlValue
-from clusters.errors import ClusterError
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger_block import BLOCK_RUNS, LedgerBlock
-from replicator.ledger.offset_map import OffsetRun
+from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter, WriteCallback, compute_slot
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger_block import BLOCK_RUNS, LedgerBlock
+from watershed.replicator.ledger.offset_map import OffsetRun
 
 MAX_LOOSE_RECORDS: Final = 16  # small records before the block that is being filled is written again
 WHOLE_BLOCK_RUNS: Final = 128  # runs that go into the block right away

@@ -16,8 +16,8 @@ from itertools import chain, pairwise
 from operator import gt, sub
 from typing import NamedTuple
 
-from replicator.errors import NotCopied, ReplicatorError
-from replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.errors import NotCopied, ReplicatorError
+from watershed.replicator.ledger.column_rows import ColumnRows
 
 
 class OffsetRun(NamedTuple):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.topic_partition import TopicPartition
-from replicator.errors import NotCopied
-from replicator.ledger.offset_map import OffsetMap
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import NotCopied
+from watershed.replicator.ledger.offset_map import OffsetMap
 
 Offsets = Mapping[TopicPartition, int]
 

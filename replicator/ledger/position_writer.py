@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import NamedTuple
 
-from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
-from clusters.errors import ClusterError
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.ledger.transaction_positions import LedgerEntry, LogKnowledge, PositionTracker
+from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.ledger.transaction_positions import LedgerEntry, LogKnowledge, PositionTracker
 
 
 class StoredProgress(NamedTuple):

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.control_values import ControlValue
-from clusters.errors import ProtocolError
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ProtocolError
 
 _NUMBERS = ("start", "producer_id", "epoch", "base")
 _TEXTS = ("flow", "target_topic")

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from heapq import merge
 
-from replicator.errors import ReplicatorError
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 
 
 def build_round_trip_map(there: OffsetMap, back: OffsetMap) -> OffsetMap:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from operator import add, sub
 from typing import Any, Final
 
-from replicator.ledger.column_packing import decode_columns, decode_deltas, encode_columns, encode_deltas
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.column_packing import decode_columns, decode_deltas, encode_columns, encode_deltas
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.offset_map import OffsetRun
 
 _PLAIN_RUNS: Final = 8  # with more of them, all but the first are packed
 

@@ -13,15 +13,15 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.control_records import ControlRecord, StoredControlRecord, read_stored_records
-from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
-from clusters.control_values import log_invalid_record
-from clusters.errors import ProtocolError, TopicMissing
-from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S, Ledger, build_partition_ledger, decode_blocks
-from replicator.ledger.ledger_block import LedgerBlock
-from replicator.ledger.record_format import FlowPartition, parse_ledger_key
-from replicator.partition_key import PartitionKey
+from watershed.clusters.control_records import ControlRecord, StoredControlRecord, read_stored_records
+from watershed.clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
+from watershed.clusters.control_values import log_invalid_record
+from watershed.clusters.errors import ProtocolError, TopicMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S, Ledger, build_partition_ledger, decode_blocks
+from watershed.replicator.ledger.ledger_block import LedgerBlock
+from watershed.replicator.ledger.record_format import FlowPartition, parse_ledger_key
+from watershed.replicator.partition_key import PartitionKey
 
 _KEPT_S: Final = 30.0  # a start is over then, and what is kept for longer only takes memory
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.topic_partition import TopicPartition
-from replicator.errors import NotCopied
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, Offsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import NotCopied
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, Offsets
 
 
 @dataclass(frozen=True, slots=True)

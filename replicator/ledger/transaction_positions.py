@@ -38,23 +38,23 @@ from itertools import accumulate, pairwise
 from operator import add
 from typing import Any, Final, NamedTuple
 
-from clusters.control_record_codec import require_known_version
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.control_values import ControlValue
-from clusters.errors import ProtocolError
-from replicator.errors import ReplicatorError
-from replicator.ledger import column_packing
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.explicit_runs import (
+from watershed.clusters.control_record_codec import require_known_version
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import ProtocolError
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger import column_packing
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.explicit_runs import (
     ExplicitRunMap,
     RepeatedRunMap,
     concatenate_explicit_runs,
     join_explicit_runs,
 )
-from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.record_format import parse_topic_id
-from replicator.partition_key import PartitionKey
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.record_format import parse_topic_id
+from watershed.replicator.partition_key import PartitionKey
 
 _SCHEMA: Final = 2
 RUNS_PER_BLOCK: Final = 2048

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from replicator.batch.filler_batch import is_filler_batch
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.ledger_state import LedgerState
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.producer_epochs import find_unused_epoch
-from replicator.recovery.recovery_point import (
+from watershed.replicator.batch.filler_batch import is_filler_batch
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.producer_epochs import find_unused_epoch
+from watershed.replicator.recovery.recovery_point import (
     LogInspection,
     RecoveryPoint,
     check_last_copied,

@@ -15,19 +15,19 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.errors import ClusterError, RequestRefused, TopicMissing
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
-from replicator.batch.records import decode_records
-from replicator.errors import BadBatch
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan
-from replicator.recovery.log_inspection import read_leader_logs
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
+from watershed.replicator.batch.records import decode_records
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan
+from watershed.replicator.recovery.log_inspection import read_leader_logs
 
 log = logging.getLogger("watershed.worker")
 

@@ -12,19 +12,19 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.errors import RequestRefused
-from clusters.flow_records import read_flows
-from clusters.producer_registry import read_producers
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_COMMITTED, FetchPartition
-from replicator.batch.batch_selection import decode_with_outcome
-from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.records import RawRecord
-from replicator.recovery.log_inspection import LeaderLog, require_leader_logs
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.producer_registry import read_producers
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchPartition
+from watershed.replicator.batch.batch_selection import decode_with_outcome
+from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.records import RawRecord
+from watershed.replicator.recovery.log_inspection import LeaderLog, require_leader_logs
 
 _FETCH_BYTES: Final = 8 << 20
 _PATIENCE_S: Final = 60.0  # without any progress

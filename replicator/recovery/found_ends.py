@@ -10,18 +10,18 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd, write_partition_ends
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import READ_UNCOMMITTED
-from replicator.copy_limit import CopyLimit
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress, read_leader_logs
-from replicator.recovery.start_offsets import ask_offsets
-from topology.copy_bounds import CopyBound
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd, write_partition_ends
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import READ_UNCOMMITTED
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress, read_leader_logs
+from watershed.replicator.recovery.start_offsets import ask_offsets
+from watershed.topology.copy_bounds import CopyBound
 
 LimitOrTrouble = CopyLimit | Reinspect
 

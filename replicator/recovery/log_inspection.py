@@ -12,25 +12,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from clusters.admin import Admin
-from clusters.claim_rules import ClaimedPartition
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.answered_fetch import fetch_each, fetch_one
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.fetch import FETCH_WITH_EPOCHS
-from clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
-from clusters.wire.versions import SUPPORT, Api
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.batch.repack import RepackTerms
-from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
-from replicator.partition_key import PartitionKey
-from replicator.recovery.recovery_point import LogInspection
-from replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.answered_fetch import fetch_each, fetch_one
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.fetch import FETCH_WITH_EPOCHS
+from watershed.clusters.wire.messages import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from watershed.clusters.wire.versions import SUPPORT, Api
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.recovery_point import LogInspection
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 
 _SEARCHED = 8 << 20  # bytes of a target's log that are asked for at once
 _DESCRIBED_TOGETHER = 200  # partitions whose producers one request asks for; each may have thousands

@@ -15,16 +15,16 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
-from clusters.control_values import ControlValue
-from clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
-from replicator.ledger.foreign_part import ForeignPart
-from replicator.ledger.ledger_state import LedgerState
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.flow_records import DECISION_PREFIX, JOURNALED_PREFIX, StartPosition
+from watershed.replicator.ledger.foreign_part import ForeignPart
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.producer_epochs import drop_unlanded_epochs, find_unused_epoch
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 
 DecisionKind = Literal["accept-gap", "reseed", "adopt", "rejoin", "copy-foreign"]
 COPY_FOREIGN: Final = "copy-foreign"  # the kind that no inspection obeys: the loop guard lets its offsets pass

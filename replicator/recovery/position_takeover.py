@@ -9,30 +9,30 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError, TopicMissing, Unauthorised
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.transaction_positions import PositionAndRuns
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import LeaderLog, find_log_truncations, read_leader_logs
-from replicator.recovery.operator_decisions import (
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError, TopicMissing, Unauthorised
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import LeaderLog, find_log_truncations, read_leader_logs
+from watershed.replicator.recovery.operator_decisions import (
     OperatorDecision,
     bind_lost_offsets,
     build_policy_decision,
     journal_decision_outcome,
     journal_policy_decision,
 )
-from replicator.recovery.recovery_point import is_same_topic
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
-from replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from replicator.recovery.transaction_recovery_point import (
+from watershed.replicator.recovery.recovery_point import is_same_topic
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
+from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
+from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
     TransactionRecoveryPoint,

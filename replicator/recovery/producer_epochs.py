@@ -19,10 +19,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from replicator.ledger.ledger_state import LedgerState
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 
 MAX_PRODUCER_EPOCH: Final = (1 << 15) - 1  # an int16 in the batch header
 

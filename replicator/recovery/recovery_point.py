@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from clusters.wire.topic_names import is_stand_in_id
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetMap
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 
 # Where a new copy begins (`replicator.recovery.start_offsets`). An offset: there, whether the log still reaches so far
 # or not.

@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from clusters.topic_partition import TopicPartition
-from replicator.errors import ReplicatorError
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.ledger.switchover_map import join_switchover_runs
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import OffsetSpan
-from replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from watershed.replicator.ledger.switchover_map import join_switchover_runs
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.replicator.recovery.operator_decisions import DecisionWithMap, OperatorDecision
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.claim_rules import ClaimedPartition
-from clusters.control_topics import LEDGER_TOPIC, compute_slot
-from clusters.errors import ClusterError, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import BatchChecksum, RawBatch, decode_batches
-from replicator.batch.records import decode_records
-from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.ledger.transaction_positions import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.control_topics import LEDGER_TOPIC, compute_slot
+from watershed.clusters.errors import ClusterError, Unauthorised
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch, decode_batches
+from watershed.replicator.batch.records import decode_records
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.ledger.transaction_positions import (
     LogKnowledge,
     PositionAndRuns,
     PositionTracker,
@@ -39,11 +39,11 @@ from replicator.ledger.transaction_positions import (
     build_takeover_entries,
     list_kept_repeats,
 )
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.log_inspection import LeaderLog, build_refusal
-from replicator.recovery.position_takeover import InspectedPartition, PositionTakeover, classify_trouble
-from replicator.recovery.tail_comparison import (
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.log_inspection import LeaderLog, build_refusal
+from watershed.replicator.recovery.position_takeover import InspectedPartition, PositionTakeover, classify_trouble
+from watershed.replicator.recovery.tail_comparison import (
     PlacedContent,
     TailBatch,
     TailFindings,
@@ -51,7 +51,7 @@ from replicator.recovery.tail_comparison import (
     compare_tail,
     digest_raw_record,
 )
-from replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
+from watershed.replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
 
 _FETCH_BYTES: Final = 4 << 20
 _PATIENCE_S: Final = 30.0  # for a quota that is used up

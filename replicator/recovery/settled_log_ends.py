@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from replicator.partition_key import PartitionKey
-from topology.delivery_guarantee import LOG_SETTLE_S
+from watershed.replicator.partition_key import PartitionKey
+from watershed.topology.delivery_guarantee import LOG_SETTLE_S
 
 _GAP_S = 12.0  # that a worker hears nothing of its partitions: above the longest back-off (5 s) and a hanging broker
 

@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from clusters.errors import ClusterError, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
-from clusters.wire.topic_names import is_stand_in_id
-from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.record_batch import LOG_APPEND_TIME, BatchChecksum, RawBatch, decode_batches
-from replicator.batch.records import RawRecord
-from replicator.errors import ReplicatorError
-from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import LeaderLog, build_refusal
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, BatchChecksum, RawBatch, decode_batches
+from watershed.replicator.batch.records import RawRecord
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.log_inspection import LeaderLog, build_refusal
 
 _SEARCHED: Final = 100  # records in front of the last one, where that is gone by itself
 _PATIENCE_S: Final = 30.0  # for a quota that is used up

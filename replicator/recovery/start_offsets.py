@@ -12,18 +12,18 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from clusters.errors import ClusterError, Unauthorised
-from clusters.flow_records import FlowRecord
-from clusters.group_offsets import CommittedOffsets, GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import LATEST
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog, build_refusal
-from replicator.recovery.recovery_point import FoundStart
-from topology.copy_bounds import CopyBound
+from watershed.clusters.errors import ClusterError, Unauthorised
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.group_offsets import CommittedOffsets, GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import LATEST
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog, build_refusal
+from watershed.replicator.recovery.recovery_point import FoundStart
+from watershed.topology.copy_bounds import CopyBound
 
 StartOrTrouble = FoundStart | Halt | Reinspect
 

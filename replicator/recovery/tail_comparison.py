@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
-from replicator.batch.records import RawRecord
-from replicator.ledger.explicit_runs import join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.ledger.transaction_positions import SourceSpan
-from replicator.partition_states import Halt, OffsetSpan
+from watershed.replicator.batch.records import RawRecord
+from watershed.replicator.ledger.explicit_runs import join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.ledger.transaction_positions import SourceSpan
+from watershed.replicator.partition_states import Halt, OffsetSpan
 
 _TIME: Final = struct.Struct(">q")
 

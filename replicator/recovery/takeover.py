@@ -6,33 +6,33 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
-from clusters.errors import ClusterError, TopicMissing, Unauthorised
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import READ_UNCOMMITTED
-from replicator.batch.record_batch import BatchChecksum, RawBatch
-from replicator.errors import ReplicatorError
-from replicator.ledger.consolidation import consolidate_map
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.record_format import FlowPartition
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
-from replicator.recovery.log_inspection import (
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
+from watershed.clusters.errors import ClusterError, TopicMissing, Unauthorised
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import READ_UNCOMMITTED
+from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.consolidation import consolidate_map
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.record_format import FlowPartition
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
+from watershed.replicator.recovery.log_inspection import (
     LeaderLog,
     find_leaderless_partitions,
     find_log_truncations,
     inspect_logs,
     read_leader_logs,
 )
-from replicator.recovery.operator_decisions import (
+from watershed.replicator.recovery.operator_decisions import (
     CONTINUING_KINDS,
     OperatorDecision,
     apply_adoption,
@@ -42,17 +42,26 @@ from replicator.recovery.operator_decisions import (
     journal_decision_outcome,
     journal_policy_decision,
 )
-from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point, is_same_topic
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.recovery.source_comparison import (
+from watershed.replicator.recovery.producer_epochs import (
+    begin_exclusive_epoch,
+    drop_overtaken_epochs,
+    drop_unlanded_epochs,
+)
+from watershed.replicator.recovery.recovery_point import (
+    LogInspection,
+    RecoveryPoint,
+    find_recovery_point,
+    is_same_topic,
+)
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.recovery.source_comparison import (
     NOT_COMPARED,
     LastCopied,
     SourceComparison,
     compare_last_copied,
     needs_comparison,
 )
-from replicator.recovery.start_offsets import StartOrTrouble, find_starts
+from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
 
 LEADER_EPOCHS_KEPT = 32
 

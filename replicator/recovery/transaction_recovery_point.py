@@ -10,21 +10,21 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, replace
 
-from clusters.flow_records import StartPosition
-from replicator.batch.record_batch import BatchChecksum
-from replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
-from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.log_inspection import LeaderLog
-from replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
-from replicator.recovery.recovery_point import (
+from watershed.clusters.flow_records import StartPosition
+from watershed.replicator.batch.record_batch import BatchChecksum
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, OffsetRun
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.log_inspection import LeaderLog
+from watershed.replicator.recovery.operator_decisions import OperatorDecision, bind_lost_offsets, explain_outgrown_gap
+from watershed.replicator.recovery.recovery_point import (
     FoundStart,
     check_last_copied,
     check_topic_ids,
     find_start_offset,
 )
-from replicator.recovery.source_comparison import needs_comparison
+from watershed.replicator.recovery.source_comparison import needs_comparison
 
 RecoveryTrouble = Halt | Reinspect
 

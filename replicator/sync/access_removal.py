@@ -10,17 +10,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.control_topics import ControlWriter
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import SyncedAcl, SyncedUser
-from clusters.wire.admin_reads import read_acls, read_scram_users
-from clusters.wire.admin_writes import delete_acls, delete_scram_users
-from clusters.wire.connection import Connection, open_connection
-from replicator.flow_state_order import write_flow_order_line
-from topology.acl_translation import render_acl
-from topology.inventory import InventoryAcl
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser
+from watershed.clusters.wire.admin_reads import read_acls, read_scram_users
+from watershed.clusters.wire.admin_writes import delete_acls, delete_scram_users
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.replicator.flow_state_order import write_flow_order_line
+from watershed.topology.acl_translation import render_acl
+from watershed.topology.inventory import InventoryAcl
 
 PRUNE: Final = "prune"  # kind of the line
 

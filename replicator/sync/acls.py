@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
-from clusters.wire import admin_reads
-from clusters.wire.admin_writes import create_acls
-from clusters.wire.connection import open_connection
-from clusters.withheld_rights_records import WithheldRights, write_withheld_rights
-from replicator.sync import sync_kind
-from replicator.sync.access_removal import remove_revoked_acls
-from replicator.sync.revoked_access import (
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.admin_writes import create_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.withheld_rights_records import WithheldRights, write_withheld_rights
+from watershed.replicator.sync import sync_kind
+from watershed.replicator.sync.access_removal import remove_revoked_acls
+from watershed.replicator.sync.revoked_access import (
     ClusterAcls,
     JudgedAcls,
     can_bring_acl,
@@ -31,8 +31,8 @@ from replicator.sync.revoked_access import (
     is_due,
     judge_synced_acls,
 )
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import (
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.acl_translation import (
     ACL_RESOURCE_OPTIONS,
     find_surplus_acls,
     is_write_denial,
@@ -41,12 +41,12 @@ from topology.acl_translation import (
     render_operation,
     translate_acls,
 )
-from topology.drift import DriftClass, FieldDrift
-from topology.inventory import InventoryAcl
-from topology.plan import PlanFlow
-from topology.rounded_amounts import render_utc_minute
-from topology.shell_command import render_shell_command
-from topology.sync_settings import SyncMode
+from watershed.topology.drift import DriftClass, FieldDrift
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
+from watershed.topology.rounded_amounts import render_utc_minute
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.sync_settings import SyncMode
 
 _KIND: Final = "acl"
 _EXAMPLES: Final = 3

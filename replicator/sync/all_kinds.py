@@ -5,17 +5,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from replicator.sync.acls import AclKind
-from replicator.sync.checkpoints import CheckpointKind
-from replicator.sync.configs import TopicConfigKind
-from replicator.sync.copied_positions import CopiedPositionKind
-from replicator.sync.groups import GroupKind
-from replicator.sync.heartbeats import HeartbeatKind
-from replicator.sync.protection import ProtectionKind
-from replicator.sync.quotas import QuotaKind
-from replicator.sync.schemas import SchemaKind
-from replicator.sync.sync_kind import ReportingSyncKind, SyncKind
-from replicator.sync.users import ScramUserKind
+from watershed.replicator.sync.acls import AclKind
+from watershed.replicator.sync.checkpoints import CheckpointKind
+from watershed.replicator.sync.configs import TopicConfigKind
+from watershed.replicator.sync.copied_positions import CopiedPositionKind
+from watershed.replicator.sync.groups import GroupKind
+from watershed.replicator.sync.heartbeats import HeartbeatKind
+from watershed.replicator.sync.protection import ProtectionKind
+from watershed.replicator.sync.quotas import QuotaKind
+from watershed.replicator.sync.schemas import SchemaKind
+from watershed.replicator.sync.sync_kind import ReportingSyncKind, SyncKind
+from watershed.replicator.sync.users import ScramUserKind
 
 SYNC_KINDS: Final[tuple[SyncKind, ...]] = (
     TopicConfigKind(),

@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.group_offsets import CommittedPosition
-from clusters.sync_reports import SyncReport
-from replicator.mirrormaker_records import Checkpoint, encode_checkpoint
-from replicator.sync.flow_resources import FlowResources, WrittenValues
-from replicator.sync.group_decisions import GroupObservation, TranslatedPosition
-from replicator.sync.group_sync import GroupSyncer
-from replicator.sync.mirror_topic_writer import MirrorTopicWriter
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.group_offsets import CommittedPosition
+from watershed.clusters.sync_reports import SyncReport
+from watershed.replicator.mirrormaker_records import Checkpoint, encode_checkpoint
+from watershed.replicator.sync.flow_resources import FlowResources, WrittenValues
+from watershed.replicator.sync.group_decisions import GroupObservation, TranslatedPosition
+from watershed.replicator.sync.group_sync import GroupSyncer
+from watershed.replicator.sync.mirror_topic_writer import MirrorTopicWriter
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 _Key = tuple[str, str, int]  # group, target topic, partition
 _LONGEST: Final = (1 << 15) - 1  # bytes of a text in a record of MirrorMaker

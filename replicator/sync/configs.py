@@ -12,24 +12,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
-from clusters.wire.admin_reads import TopicConfig, read_topic_config_entries
-from clusters.wire.admin_writes import alter_topic_configs
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.filling_configs import (
+from watershed.clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from watershed.clusters.wire.admin_reads import TopicConfig, read_topic_config_entries
+from watershed.clusters.wire.admin_writes import alter_topic_configs
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.filling_configs import (
     ANY_RECORD_AGE,
     CLEANUP_POLICY,
     TIERED_STORAGE,
     TIMESTAMP_BEFORE_MAX,
     UNLIMITED_RETENTION,
 )
-from replicator.partition_states import ALIGNING
-from replicator.sync import sync_kind
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import FieldDrift, classify_config_change
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
-from topology.target_configs import (
+from watershed.replicator.partition_states import ALIGNING
+from watershed.replicator.sync import sync_kind
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import FieldDrift, classify_config_change
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
+from watershed.topology.target_configs import (
     MAX_MESSAGE_CONFIG,
     TIMESTAMP_TYPE_CONFIG,
     build_target_configs,

@@ -8,23 +8,29 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError, Unauthorised
-from clusters.fleet import LEADING_SLOT
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.sync_reports import SyncReport, SyncState, delete_sync_report, read_sync_reports, write_sync_report
-from replicator.errors import ReplicatorError
-from replicator.sync.all_kinds import KEPT_KINDS
-from replicator.sync.sync_kind import (
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError, Unauthorised
+from watershed.clusters.fleet import LEADING_SLOT
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.sync_reports import (
+    SyncReport,
+    SyncState,
+    delete_sync_report,
+    read_sync_reports,
+    write_sync_report,
+)
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.sync.all_kinds import KEPT_KINDS
+from watershed.replicator.sync.sync_kind import (
     DifferenceOutcome,
     RememberingSyncKind,
     ReportingSyncKind,
     SyncClusters,
     SyncKind,
 )
-from topology.drift import FieldDrift
-from topology.plan import PlanFlow
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanFlow
 
 log = logging.getLogger("watershed.sync")
 

@@ -17,22 +17,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.group_offsets import CommittedPosition, GroupOffsets, LogOffsets
-from clusters.sync_reports import SyncReport
-from clusters.topic_partition import TopicPartition
-from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_follower import LedgerFollower
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.mirrormaker_records import OffsetSync, encode_offset_sync
-from replicator.sync.flow_resources import FlowResources, WrittenValues
-from replicator.sync.group_translation import CopiedLogs, collect_offset_maps
-from replicator.sync.mirror_topic_writer import MirrorTopicWriter
-from replicator.sync.sync_kind import SyncClusters
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets, LogOffsets
+from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.mirrormaker_records import OffsetSync, encode_offset_sync
+from watershed.replicator.sync.flow_resources import FlowResources, WrittenValues
+from watershed.replicator.sync.group_translation import CopiedLogs, collect_offset_maps
+from watershed.replicator.sync.mirror_topic_writer import MirrorTopicWriter
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 _EVERY_MS: Final = 5_000  # auto.commit.interval.ms of Kafka's consumers
 # A round of 2,000 partitions takes 0.15 s of processor time. So it stays near 3 % of a core, whatever the flow has.

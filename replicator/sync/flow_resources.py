@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import PlanFlow
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
 
 
 class _Closable(Protocol):

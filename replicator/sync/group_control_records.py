@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
-from clusters.control_records import ControlRecord, read_control_log
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
-from clusters.control_values import ControlValue, log_invalid_record
-from clusters.errors import TopicMissing
-from clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.streams_state_range import STATE_RANGE_PREFIX, StateRange
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
+from watershed.clusters.control_records import ControlRecord, read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, ControlWriter, encode_control_value
+from watershed.clusters.control_values import ControlValue, log_invalid_record
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.flow_records import GROUP_PREFIX, JOURNALED_PREFIX, NON_FLOW_PREFIXES, FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.streams_state_range import STATE_RANGE_PREFIX, StateRange
+from watershed.clusters.topic_partition import TopicPartition
 
 _CARRIED, _ORDER = f"{GROUP_PREFIX}carried|", f"{GROUP_PREFIX}order|"
 

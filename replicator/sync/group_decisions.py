@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.streams_state_range import StateRange
-from clusters.sync_reports import SyncState
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import OffsetNotCopied
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.sync_reports import SyncState
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import OffsetNotCopied
 
 _MARK: Final = "watershed"
 WRITABLE_GROUP_STATES: Final = frozenset({"Empty", "Dead"})

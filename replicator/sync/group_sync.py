@@ -7,17 +7,22 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from clusters.wire.transaction_requests import TransactionWire
-from replicator.copy.transactions.produce_answers import SessionLost, is_fenced
-from replicator.ledger.ledger_follower import LedgerFollower
-from replicator.partition_states import Halt
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions, close_group_reset
-from replicator.sync.group_decisions import (
+from watershed.clusters.control_topics import FLOWS_TOPIC, SLOT_COUNT, ControlWriter
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.transaction_requests import TransactionWire
+from watershed.replicator.copy.transactions.produce_answers import SessionLost, is_fenced
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.replicator.partition_states import Halt
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.sync.group_control_records import (
+    FlowsFollower,
+    GroupResetDecision,
+    SyncedPositions,
+    close_group_reset,
+)
+from watershed.replicator.sync.group_decisions import (
     GroupObservation,
     PositionDecision,
     PositionMark,
@@ -25,13 +30,13 @@ from replicator.sync.group_decisions import (
     decide_positions,
     defer_commit,
 )
-from replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
-from replicator.sync.position_transaction import PositionTransaction, wait_until_settled
-from replicator.sync.streams_state import StreamsPositions, StreamsReading
-from replicator.sync.sync_kind import SyncClusters
-from topology.kafka_streams import find_streams_topics, is_streams_internal_topic
-from topology.plan import PlanFlow
-from topology.sync_settings import GroupSync, is_tool_group
+from watershed.replicator.sync.group_translation import CopiedLogs, CopyDirections, collect_offset_maps
+from watershed.replicator.sync.position_transaction import PositionTransaction, wait_until_settled
+from watershed.replicator.sync.streams_state import StreamsPositions, StreamsReading
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.kafka_streams import find_streams_topics, is_streams_internal_topic
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import GroupSync, is_tool_group
 
 _AT_ONCE = 50  # groups between an inspection of the target and the commit, at most
 # A worker that stood still between its last look and the commit (a zombie) must not set back a group that moved

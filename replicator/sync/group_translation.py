@@ -11,14 +11,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from clusters.group_offsets import LogOffsets
-from clusters.topic_partition import TopicPartition
-from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, translate_offset
-from replicator.recovery.recovery_point import is_same_topic
-from replicator.sync.group_decisions import TranslatedPosition
+from watershed.clusters.group_offsets import LogOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, translate_offset
+from watershed.replicator.recovery.recovery_point import is_same_topic
+from watershed.replicator.sync.group_decisions import TranslatedPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from clusters.streams_state_range import StateRange
-from clusters.sync_reports import SyncReport, SyncState
-from replicator.sync.group_decisions import GroupObservation, PositionDecision, decide_positions, pick_worst_sync_state
-from replicator.sync.group_sync import GroupSyncer
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import DriftClass, FieldDrift
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.sync_reports import SyncReport, SyncState
+from watershed.replicator.sync.group_decisions import (
+    GroupObservation,
+    PositionDecision,
+    decide_positions,
+    pick_worst_sync_state,
+)
+from watershed.replicator.sync.group_sync import GroupSyncer
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import DriftClass, FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 MAX_REPORTED_PARTITIONS: Final = 500  # of a report
 _POSITIONS: Final = "positions"  # the field of a difference that is about a group as a whole

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message
 
-from clusters.admin import Admin
-from clusters.log_tail import LogTail
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SyncReport
-from replicator.mirrormaker_records import Heartbeat, encode_heartbeat
-from replicator.sync.flow_resources import FlowResources
-from replicator.sync.mirror_topic_writer import MirrorRecord, MirrorTopicWriter
-from replicator.sync.sync_kind import SyncClusters
-from topology.mirror_compatibility import HEARTBEATS_TOPIC, MirrorCompatibility
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.admin import Admin
+from watershed.clusters.log_tail import LogTail
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SyncReport
+from watershed.replicator.mirrormaker_records import Heartbeat, encode_heartbeat
+from watershed.replicator.sync.flow_resources import FlowResources
+from watershed.replicator.sync.mirror_topic_writer import MirrorRecord, MirrorTopicWriter
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.mirror_compatibility import HEARTBEATS_TOPIC, MirrorCompatibility
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 _DISCOVERY_S = 60.0  # how often heartbeats of clusters further away are looked for at the source
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.settings import ConnectionSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.settings import ConnectionSettings
 
 _CONFIGS = {"cleanup.policy": "compact"}
 _REPLICAS = 3

@@ -21,14 +21,14 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from clusters.errors import ClusterError, RequestRefused
-from clusters.group_offsets import COORDINATOR_WAIT_S, CommittedPosition, GroupOffsets
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.versions import Api
-from replicator.copy.transactions.produce_answers import SessionLost, is_fenced, raise_for_session
-from replicator.copy.transactions.transactional_producer import TransactionalProducer, TransactionConnect
-from replicator.partition_states import Reinspect
+from watershed.clusters.errors import ClusterError, RequestRefused
+from watershed.clusters.group_offsets import COORDINATOR_WAIT_S, CommittedPosition, GroupOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.versions import Api
+from watershed.replicator.copy.transactions.produce_answers import SessionLost, is_fenced, raise_for_session
+from watershed.replicator.copy.transactions.transactional_producer import TransactionalProducer, TransactionConnect
+from watershed.replicator.partition_states import Reinspect
 
 # A consumer that begins at the target waits at most so long, and until its coordinator looks for such transactions
 # (10 s), if a worker dies between append and end. Some 10 ms lie between them.

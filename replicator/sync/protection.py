@@ -12,23 +12,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.protection_records import read_protections, write_protection
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SyncReport
-from clusters.wire.admin_reads import read_acls
-from clusters.wire.admin_writes import create_acls, delete_acls
-from clusters.wire.connection import Connection, open_connection
-from replicator.sync import sync_kind
-from replicator.sync.revoked_access import ClusterAcls, TargetOwners
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.acl_translation import is_acl_about, render_acl
-from topology.drift import FieldDrift
-from topology.inventory import InventoryAcl
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.admin import Admin
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.protection_records import read_protections, write_protection
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.wire.admin_reads import read_acls
+from watershed.clusters.wire.admin_writes import create_acls, delete_acls
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.replicator.sync import sync_kind
+from watershed.replicator.sync.revoked_access import ClusterAcls, TargetOwners
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.acl_translation import is_acl_about, render_acl
+from watershed.topology.drift import FieldDrift
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 _KIND: Final = "protection"
 _NAME: Final = "topics"

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import RequestUnsupported
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_reads import QuotaEntity, read_client_quotas
-from clusters.wire.admin_writes import alter_client_quotas
-from clusters.wire.connection import open_connection
-from replicator.sync import sync_kind
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import DriftClass, FieldDrift
-from topology.plan import PlanFlow
-from topology.shell_command import render_shell_command
-from topology.sync_settings import SyncMode
+from watershed.clusters.errors import RequestUnsupported
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_reads import QuotaEntity, read_client_quotas
+from watershed.clusters.wire.admin_writes import alter_client_quotas
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.sync import sync_kind
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import DriftClass, FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.sync_settings import SyncMode
 
 _KIND: Final = "quota"
 _RATE: Final = "producer_byte_rate"  # what a fence lowers (clusters.producer_fence)

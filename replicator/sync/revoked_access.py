@@ -10,14 +10,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.flow_records import FlowRecord
-from clusters.synced_access_records import SyncedAcl, SyncedUser
-from topology.acl_translation import is_acl_about, translate_acls
-from topology.inventory import InventoryAcl
-from topology.plan import PlanFlow
-from topology.quantities import render_duration
-from topology.shell_command import render_shell_command
-from topology.sync_settings import AccessPruning
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser
+from watershed.topology.acl_translation import is_acl_about, translate_acls
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
+from watershed.topology.quantities import render_duration
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.sync_settings import AccessPruning
 
 # A source that shows fewer than half of what it showed has more likely lost its authorizer, or our right to see, than
 # half of its users. Our own choice. Of three and fewer, each may be meant.

@@ -12,22 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.errors import ClusterError, RequestRefused, Unauthorised
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.schema import Schema, SchemaVersion, is_same_schema
-from clusters.registry.subject_selection import (
+from watershed.clusters.errors import ClusterError, RequestRefused, Unauthorised
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.schema import Schema, SchemaVersion, is_same_schema
+from watershed.clusters.registry.subject_selection import (
     build_target_subject,
     build_version_matcher,
     can_create_subject,
     select_subjects,
 )
-from clusters.registry.version_matching import VersionMatcher
-from clusters.settings import SettingsLookup
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import DriftClass, FieldDrift
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.registry.version_matching import VersionMatcher
+from watershed.clusters.settings import SettingsLookup
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import DriftClass, FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 _EVERY_MS: Final = 5_000  # a record that was translated waits for its schema no longer than this
 _KIND: Final = "schema subject"

@@ -17,17 +17,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from clusters.admin import Admin
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import TopicMissing, Unauthorised
-from clusters.group_offsets import CommittedOffsets, GroupOffsets, ListedGroup, LogOffsets
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from replicator.sync.group_decisions import GroupObservation, PositionDecision, PositionMark, TranslatedPosition
-from replicator.sync.group_translation import CopiedLogs
-from replicator.sync.sync_kind import SyncClusters
-from topology.kafka_streams import find_streams_topics, is_changelog_topic
-from topology.plan import PlanFlow
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import TopicMissing, Unauthorised
+from watershed.clusters.group_offsets import CommittedOffsets, GroupOffsets, ListedGroup, LogOffsets
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.sync.group_decisions import (
+    GroupObservation,
+    PositionDecision,
+    PositionMark,
+    TranslatedPosition,
+)
+from watershed.replicator.sync.group_translation import CopiedLogs
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.kafka_streams import find_streams_topics, is_changelog_topic
+from watershed.topology.plan import PlanFlow
 
 _SETTLED_TRIES: Final = 20  # a transaction is open over its positions for milliseconds, ten times a second
 _SETTLED_PAUSE_S: Final = 0.02

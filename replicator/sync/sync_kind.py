@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-from clusters.errors import RequestUnsupported
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SyncReport
-from topology.drift import FieldDrift
-from topology.plan import PlanFlow
-from topology.sync_settings import SyncMode
+from watershed.clusters.errors import RequestUnsupported
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SyncReport
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.sync_settings import SyncMode
 
 METADATA_INTERVAL_MS: Final = 30_000  # how often configs, rights, quotas and users are compared again
 

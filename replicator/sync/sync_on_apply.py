@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from clusters.errors import ClusterError, RequestRefused, Unauthorised, WrongCluster
-from clusters.settings import SettingsLookup
-from replicator.sync.all_kinds import SYNC_KINDS
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters, SyncKind
-from topology.drift import FieldDrift
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.errors import ClusterError, RequestRefused, Unauthorised, WrongCluster
+from watershed.clusters.settings import SettingsLookup
+from watershed.replicator.sync.all_kinds import SYNC_KINDS
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters, SyncKind
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import Plan, PlanFlow
 
 
 def find_sync_differences(

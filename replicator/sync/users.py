@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import RequestUnsupported
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import SyncedAccess, read_synced_access, write_synced_users
-from clusters.wire.admin_reads import read_acls, read_scram_users
-from clusters.wire.connection import open_connection
-from replicator.sync import sync_kind
-from replicator.sync.access_removal import remove_revoked_users
-from replicator.sync.revoked_access import (
+from watershed.clusters.errors import RequestUnsupported
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import SyncedAccess, read_synced_access, write_synced_users
+from watershed.clusters.wire.admin_reads import read_acls, read_scram_users
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.sync import sync_kind
+from watershed.replicator.sync.access_removal import remove_revoked_users
+from watershed.replicator.sync.revoked_access import (
     ClusterUsers,
     JudgedUsers,
     TargetOwners,
@@ -30,12 +30,12 @@ from replicator.sync.revoked_access import (
     is_due,
     judge_synced_users,
 )
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import FieldDrift
-from topology.plan import PlanFlow
-from topology.rounded_amounts import render_utc_minute
-from topology.shell_command import render_shell_command
-from topology.sync_settings import SyncMode
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.rounded_amounts import render_utc_minute
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.sync_settings import SyncMode
 
 _KIND: Final = "user"
 _WORKER: Final = "sync.users.prune: auto"  # the actor of a removal that nobody was asked about

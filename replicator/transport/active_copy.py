@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_protocol import Copy
-from replicator.copy.flow_latency import FlowLatency
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.quarantine import QuarantineWriter
-from replicator.copy.schema_ids import SchemaIdCounts
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.broker_connection import TrafficClass
-from replicator.transport.rate_limit import RateLimit
-from replicator.transport.replica_choice import READ_LEADER, ReplicaChoice
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_protocol import Copy
+from watershed.replicator.copy.flow_latency import FlowLatency
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.quarantine import QuarantineWriter
+from watershed.replicator.copy.schema_ids import SchemaIdCounts
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.broker_connection import TrafficClass
+from watershed.replicator.transport.rate_limit import RateLimit
+from watershed.replicator.transport.replica_choice import READ_LEADER, ReplicaChoice
 
 _FEW: Final = 64 << 10  # bytes of an answer that says: nothing has piled up
 CALM_FETCHES: Final = 3  # so many of them in a row make a partition of the bulk thread live again

@@ -12,20 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from clusters.errors import ClusterError, RequestRefused, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.wire.alignment_requests import AlignmentWire
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
-from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
-from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.errors import Misaligned
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
+from watershed.clusters.errors import ClusterError, RequestRefused, Unauthorised
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.alignment_requests import AlignmentWire
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from watershed.replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
+from watershed.replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from watershed.replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.errors import Misaligned
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
 
 log = logging.getLogger("watershed.aligned")
 

@@ -15,10 +15,10 @@ import time
 from contextlib import suppress
 from typing import Final, Literal
 
-from clusters.errors import ClusterError, ProtocolError
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection, open_connection
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.clusters.errors import ClusterError, ProtocolError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 log = logging.getLogger("watershed.links")
 

@@ -12,12 +12,12 @@ from functools import partial
 from threading import Lock
 from typing import Final
 
-from clusters.settings import ConnectionSettings
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.broker_connection import BrokerConnectionThread, TrafficClass
-from replicator.transport.fetcher import ROOM_SOON_S, Fetcher
-from replicator.transport.sender import Sender
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.broker_connection import BrokerConnectionThread, TrafficClass
+from watershed.replicator.transport.fetcher import ROOM_SOON_S, Fetcher
+from watershed.replicator.transport.sender import Sender
 
 # A fetcher asks again when it has the answer. On a long wire nothing would be on its way meanwhile: the other one's is.
 # Nearby one is quicker: two would only wait for each other's Python (a third fewer records a second).

@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from clusters.wire.connection import Connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition
-from clusters.wire.topic_names import is_stand_in_id
-from replicator.batch.record_batch import BatchChecksum, decode_batches
-from replicator.copy.copy_protocol import Copy
-from replicator.errors import BadBatch
-from replicator.partition_states import Reinspect
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.replicator.batch.record_batch import BatchChecksum, decode_batches
+from watershed.replicator.copy.copy_protocol import Copy
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.partition_states import Reinspect
 
 # Longer than two answers in a row take on a usual network; shorter than it takes to delete a topic, to make it again
 # and to fill it up to our position.

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.errors import Unreachable
-from clusters.wire.connection import Connection
-from clusters.wire.fetch_session import FetchSession
-from clusters.wire.messages import FetchedPartition, FetchPartition
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.fetch_session import FetchSession
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition
 
 QUESTIONS: Final = 3  # a record waits a third of the round trip at most for the next one to arrive
 _MANY_BYTES: Final = 64 << 10  # of an answer: to carry these several times costs more than it saves

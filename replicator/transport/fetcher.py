@@ -21,25 +21,25 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.fetch_session import FetchSession
-from clusters.wire.messages import FetchedPartition, FetchPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.overlapping_answer import cut_answer
-from replicator.batch.untransformed_selection import select_untransformed
-from replicator.copy.transactions.transformed_copy import TransformedCopy
-from replicator.errors import BadBatch
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy, SessionClock
-from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
-from replicator.transport.confirmation import confirm_sources, needs_confirmation
-from replicator.transport.fetch_turns import FetchTurns
-from replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
-from replicator.transport.replica_choice import READ_LEADER, ReplicaChoice, choose_replica, leave_follower
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.fetch_session import FetchSession
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.overlapping_answer import cut_answer
+from watershed.replicator.batch.untransformed_selection import select_untransformed
+from watershed.replicator.copy.transactions.transformed_copy import TransformedCopy
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy, SessionClock
+from watershed.replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
+from watershed.replicator.transport.confirmation import confirm_sources, needs_confirmation
+from watershed.replicator.transport.fetch_turns import FetchTurns
+from watershed.replicator.transport.rate_limit import MIN_ALLOWANCE_BYTES
+from watershed.replicator.transport.replica_choice import READ_LEADER, ReplicaChoice, choose_replica, leave_follower
 
 log = logging.getLogger("watershed.links")
 

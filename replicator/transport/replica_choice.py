@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.wire.messages import FetchedPartition
+from watershed.clusters.wire.messages import FetchedPartition
 
 # Kafka's consumers ask the leader again after `metadata.max.age.ms`, five minutes by default. A follower knows the
 # log's end only as far as it has come itself; a minute bounds for how long a lag may be told too small.

@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from clusters.errors import ProtocolError
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducePartition
-from replicator.batch.repack import choose_merging
-from replicator.copy.partition_copy import OutgoingBatch
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport import stall_detector
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
-from replicator.transport.fair_scheduling import FairScheduler
-from replicator.transport.stall_detector import StallDetector
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.replicator.batch.repack import choose_merging
+from watershed.replicator.copy.partition_copy import OutgoingBatch
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport import stall_detector
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.broker_connection import LONGEST_SLEEP_S, BrokerConnectionThread, TrafficClass
+from watershed.replicator.transport.fair_scheduling import FairScheduler
+from watershed.replicator.transport.stall_detector import StallDetector
 
 _REQUEST_BYTES: Final = 8 << 20
 _REQUESTS_IN_FLIGHT: Final = 5

@@ -14,19 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from clusters.errors import ClusterError
-from clusters.registry.record_schemas import NO_RECORD_SCHEMAS, RecordSchemas, UnknownSchema
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RejectedRecord
-from replicator.batch.untransformed_selection import UntransformedPart
-from replicator.copy.transactions.transformed_copy import TransformedCopy
-from replicator.copy.writer_schemas import FlowWriterSchemas
-from replicator.errors import ReplicatorError
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.transport.active_copy import ActiveCopy
-from topology.egress_compression import EgressCompression
-from topology.record_transform import RecordTransform
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.registry.record_schemas import NO_RECORD_SCHEMAS, RecordSchemas, UnknownSchema
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.batch.untransformed_selection import UntransformedPart
+from watershed.replicator.copy.transactions.transformed_copy import TransformedCopy
+from watershed.replicator.copy.writer_schemas import FlowWriterSchemas
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.record_transform import RecordTransform
 
 log = logging.getLogger("watershed.transforms")
 

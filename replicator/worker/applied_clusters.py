@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from clusters.allowed_references import explain_broker_refusal
-from clusters.errors import ClusterError, SecretMissing
-from clusters.fleet import FleetRecord
-from clusters.settings import ConnectionSettings, SettingsLookup, resolve_connection_settings
-from topology.plan import PlanCluster
+from watershed.clusters.allowed_references import explain_broker_refusal
+from watershed.clusters.errors import ClusterError, SecretMissing
+from watershed.clusters.fleet import FleetRecord
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup, resolve_connection_settings
+from watershed.topology.plan import PlanCluster
 
 log = logging.getLogger("watershed.worker")
 

@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
-from clusters.control_topics import compute_slot
-from clusters.flow_records import FlowRecord
-from clusters.partition_orders import find_partition_order, index_partition_orders
-from clusters.partition_status_records import PartitionStatus
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.partition_key import PartitionKey
-from replicator.topic_mapping import HoldReason, MappedTopic
-from replicator.worker.partition_task import UNCHANGED_S
-from topology.plan import PlanFlow
+from watershed.clusters.control_topics import compute_slot
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_orders import find_partition_order, index_partition_orders
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.topic_mapping import HoldReason, MappedTopic
+from watershed.replicator.worker.partition_task import UNCHANGED_S
+from watershed.topology.plan import PlanFlow
 
 # What changes in a report while nothing happens: readers reckon it from the worker's heartbeat.
 _CLOCKS = ("at_ms", "event_age_ms", "lag_ms", "source_seen_ms")

@@ -11,44 +11,44 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import RLock
 
-from clusters.admin import Admin
-from clusters.claim_rules import ClaimedPartition
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings, SettingsLookup
-from replicator.batch.repack import RepackTerms
-from replicator.copy.aligned.aligned_copy import AlignedCopy
-from replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
-from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
-from replicator.copy.flow_latency import FlowLatencies
-from replicator.copy.loop_guard import PartitionLoopGuard
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.quarantine import QuarantineWriter
-from replicator.copy.repeatable_copy import RepeatableCopy
-from replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.copy.transactions.open_transaction import SlotPartition
-from replicator.copy.transactions.slot_sender import SlotSender
-from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
-from replicator.copy.writer_schemas import WriterSchemas
-from replicator.copy_limit import CopyLimit
-from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.position_writer import PositionWriter
-from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.recovery.operator_decisions import find_foreign_offsets_to_copy
-from replicator.recovery.repeat_takeover import TakenRepeatablePartition
-from replicator.recovery.takeover import LEADER_EPOCHS_KEPT, TakenPartition
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.alignment_threads import AlignmentThreads
-from replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
-from replicator.transport.rate_limit import FlowRateLimits
-from replicator.transport.transform_thread import TransformThread
-from replicator.worker.loop_guards import LoopGuards
-from replicator.worker.partition_task import PartitionTask
-from replicator.worker.topic_discovery import TopicDiscovery
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy
+from watershed.replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
+from watershed.replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
+from watershed.replicator.copy.flow_latency import FlowLatencies
+from watershed.replicator.copy.loop_guard import PartitionLoopGuard
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.quarantine import QuarantineWriter
+from watershed.replicator.copy.repeatable_copy import RepeatableCopy
+from watershed.replicator.copy.schema_ids import SchemaIdCounts, SchemaIdTranslations
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.copy.transactions.open_transaction import SlotPartition
+from watershed.replicator.copy.transactions.slot_sender import SlotSender
+from watershed.replicator.copy.transactions.slot_takeover import TakenTransactionPartition, build_transaction_copy
+from watershed.replicator.copy.writer_schemas import WriterSchemas
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.position_writer import PositionWriter
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.recovery.operator_decisions import find_foreign_offsets_to_copy
+from watershed.replicator.recovery.repeat_takeover import TakenRepeatablePartition
+from watershed.replicator.recovery.takeover import LEADER_EPOCHS_KEPT, TakenPartition
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.alignment_threads import AlignmentThreads
+from watershed.replicator.transport.broker_threads import BrokerThreads, SourceBrokerThreads, TargetBrokerThreads
+from watershed.replicator.transport.rate_limit import FlowRateLimits
+from watershed.replicator.transport.transform_thread import TransformThread
+from watershed.replicator.worker.loop_guards import LoopGuards
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.topic_discovery import TopicDiscovery
 
 log = logging.getLogger("watershed.worker")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from clusters.admin_requests import LEADER_MOVING_CODES
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.control_values import decode_control_value
-from clusters.fleet import (
+from watershed.clusters.admin_requests import LEADER_MOVING_CODES
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.fleet import (
     FLEET_PREFIX,
     PLACEMENT_PREFIX,
     SUPERVISOR_PREFIX,
@@ -20,7 +20,7 @@ from clusters.fleet import (
     PlacementRecord,
     SupervisorRecord,
 )
-from clusters.flow_records import (
+from watershed.clusters.flow_records import (
     ALIGNMENT_PREFIX,
     DECISION_PREFIX,
     END_PREFIX,
@@ -32,13 +32,13 @@ from clusters.flow_records import (
     WITHHELD_RIGHTS_PREFIX,
     FlowRecord,
 )
-from clusters.librdkafka import build_cluster_error, extract_kafka_error
-from clusters.partition_consumer import build_partition_consumer, is_group_error
-from clusters.partition_end_records import PartitionEnd
-from clusters.producer_registry import PRODUCER_PREFIX, ProducerRecord
-from clusters.secret_rotation import SecretRotation
-from clusters.settings import ConnectionSettings
-from replicator.recovery.operator_decisions import OperatorDecision
+from watershed.clusters.librdkafka import build_cluster_error, extract_kafka_error
+from watershed.clusters.partition_consumer import build_partition_consumer, is_group_error
+from watershed.clusters.partition_end_records import PartitionEnd
+from watershed.clusters.producer_registry import PRODUCER_PREFIX, ProducerRecord
+from watershed.clusters.secret_rotation import SecretRotation
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
 
 log = logging.getLogger("watershed.worker")
 

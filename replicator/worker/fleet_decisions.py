@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.partition_status_records import PartitionStatus
-from replicator.partition_states import RETRYING, STARTING
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator.partition_states import RETRYING, STARTING
 
 FIRST_PAUSE_S: Final = 1.0  # before a worker that has died is started again
 LONGEST_PAUSE_S: Final = 30.0

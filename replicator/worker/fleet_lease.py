@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import ClusterError
-from clusters.fleet import (
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import (
     FleetRecord,
     SupervisorRecord,
     build_fleet_key,
@@ -22,10 +22,10 @@ from clusters.fleet import (
     build_supervisor_key,
     write_supervisor,
 )
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.membership import Membership
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.membership import Membership
 
 _PACE_S: Final = 0.2
 _NOTE_S: Final = 2.0  # how often the record of the supervisor may change

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, Literal, get_args
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.fleet import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.fleet import (
     FleetRecord,
     build_supervisor_key,
     read_fleet,
@@ -15,9 +15,9 @@ from clusters.fleet import (
     read_supervisors,
     write_fleet,
 )
-from clusters.settings import ConnectionSettings
-from replicator.errors import ReplicatorError
-from topology.language.flow import MOST_WORKERS
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.errors import ReplicatorError
+from watershed.topology.language.flow import MOST_WORKERS
 
 FleetOrder = Literal["start", "stop", "scale", "restart"]
 _TRIES: Final = 5  # others may write the record between our reading and writing

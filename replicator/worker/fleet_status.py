@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.fleet import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.fleet import (
     FleetRecord,
     SupervisorRecord,
     build_fleet_key,
@@ -18,10 +18,10 @@ from clusters.fleet import (
     read_lease_holder,
     read_supervisors,
 )
-from clusters.settings import SettingsLookup
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
-from topology.plan import Plan, WorkerPlacement
-from topology.shell_command import render_shell_command
+from watershed.clusters.settings import SettingsLookup
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX
+from watershed.topology.plan import Plan, WorkerPlacement
+from watershed.topology.shell_command import render_shell_command
 
 FleetState = Literal["running", "stopped", "not applied"]
 _SUPERVISOR_CLIENT_PREFIX = "watershed-supervisor-"

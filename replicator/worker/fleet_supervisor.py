@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.fleet import FleetRecord, SupervisorRecord
-from replicator.worker.fleet_decisions import FleetFacts, StartWorker, decide_fleet_actions, is_at_size
-from replicator.worker.fleet_lease import FleetLease
-from replicator.worker.rolling_restart import RollingRestart
-from replicator.worker.transform_places import TransformPlaces
-from replicator.worker.worker_host import WorkerHost
-from replicator.worker.worker_places import EndedWorker, WorkerPlaces
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import FleetRecord, SupervisorRecord
+from watershed.replicator.worker.fleet_decisions import FleetFacts, StartWorker, decide_fleet_actions, is_at_size
+from watershed.replicator.worker.fleet_lease import FleetLease
+from watershed.replicator.worker.rolling_restart import RollingRestart
+from watershed.replicator.worker.transform_places import TransformPlaces
+from watershed.replicator.worker.worker_host import WorkerHost
+from watershed.replicator.worker.worker_places import EndedWorker, WorkerPlaces
 
 _READY_AT_LATEST_S: Final = 60.0  # workers of an earlier epoch end then, if some of ours serve
 _NO_CORE_S: Final = 10.0  # the same where ours only wait for the cores that the earlier ones have

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from clusters.partition_status_records import PartitionStatus
-from clusters.worker_heartbeats import SILENT_MS
-from replicator.partition_states import COMPLETE
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.worker_heartbeats import SILENT_MS
+from watershed.replicator.partition_states import COMPLETE
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
 _NUMBER: Final = re.compile(r"\d+")

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.capabilities import BrokerAnswers, ask_brokers, combine_answers
-from clusters.errors import ProtocolError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings, SettingsLookup
-from replicator.topic_mapping import HoldReason
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import AT_LEAST_ONCE, GuaranteeDecision, explain_refusal
-from topology.repeat_obstacles import decide_flow_guarantee
+from watershed.clusters.capabilities import BrokerAnswers, ask_brokers, combine_answers
+from watershed.clusters.errors import ProtocolError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.replicator.topic_mapping import HoldReason
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE, GuaranteeDecision, explain_refusal
+from watershed.topology.repeat_obstacles import decide_flow_guarantee
 
 _ASKED_AGAIN_S: Final = 300.0
 _REFUSED_AGAIN_S: Final = 30.0  # while a flow waits for a cluster to be upgraded

@@ -12,26 +12,26 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd, build_end_key
-from clusters.settings import ConnectionSettings, SettingsLookup
-from replicator.copy.schema_ids import SchemaIdTranslations
-from replicator.copy.transactions.slot_sender import SlotSenders
-from replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
-from replicator.copy_limit import CopyLimit
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.found_ends import LimitOrTrouble, find_limits
-from replicator.recovery.operator_decisions import COPY_FOREIGN
-from replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.recovery.takeover import TakenPartition, take_over_partitions
-from replicator.worker.loop_guards import LoopGuards
-from replicator.worker.partition_task import PartitionTask
-from topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd, build_end_key
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.replicator.copy.schema_ids import SchemaIdTranslations
+from watershed.replicator.copy.transactions.slot_sender import SlotSenders
+from watershed.replicator.copy.transactions.slot_takeover import TakenTransactionPartition, TransactionTakeover
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.found_ends import LimitOrTrouble, find_limits
+from watershed.replicator.recovery.operator_decisions import COPY_FOREIGN
+from watershed.replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.recovery.takeover import TakenPartition, take_over_partitions
+from watershed.replicator.worker.loop_guards import LoopGuards
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 

@@ -8,7 +8,7 @@ import time
 from textwrap import indent
 from typing import Any, Final, Literal
 
-from topology.text_escaping import escape_control_lines, escape_controls, escape_json_controls
+from watershed.topology.text_escaping import escape_control_lines, escape_controls, escape_json_controls
 
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 

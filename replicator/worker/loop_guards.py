@@ -6,16 +6,16 @@ import re
 import threading
 from dataclasses import dataclass, field
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.flow_records import FlowRecord
-from clusters.producer_registry import PRODUCER_PREFIX
-from clusters.settings import ConnectionSettings
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.loop_guard import UNKNOWN_PATH, ClusterPath, LoopGuard
-from replicator.ledger.claims_follower import ClaimsFollower
-from replicator.worker.desired_state import DesiredState
-from topology.external_flows import ExternalFlow
-from topology.plan import PlanFlow
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.producer_registry import PRODUCER_PREFIX
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.loop_guard import UNKNOWN_PATH, ClusterPath, LoopGuard
+from watershed.replicator.ledger.claims_follower import ClaimsFollower
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.plan import PlanFlow
 
 _PRODUCER_KEY = re.compile(re.escape(PRODUCER_PREFIX) + r"[0-9]{1,19}")
 

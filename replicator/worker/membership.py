@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.secret_rotation import SecretRotation
-from clusters.settings import ConnectionSettings
-from replicator.transport import stall_detector
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.secret_rotation import SecretRotation
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.transport import stall_detector
 
 log = logging.getLogger("watershed.membership")
 

@@ -15,11 +15,11 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from clusters.latency_buckets import BUCKET_COUNT, BUCKETS_PER_DOUBLING, compute_bucket_end_ms
-from clusters.partition_status_records import PartitionStatus
-from replicator.copy.flow_latency import LatencyTotals
-from replicator.errors import ReplicatorError
-from replicator.worker.metrics_snapshot import MetricsSnapshot
+from watershed.clusters.latency_buckets import BUCKET_COUNT, BUCKETS_PER_DOUBLING, compute_bucket_end_ms
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator.copy.flow_latency import LatencyTotals
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.worker.metrics_snapshot import MetricsSnapshot
 
 _LABELS = ("flow", "topic", "target_topic", "partition")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from clusters.partition_status_records import PartitionStatus
-from clusters.sync_reports import SyncReport
-from replicator.copy.flow_latency import LatencyTotals
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.sync_reports import SyncReport
+from watershed.replicator.copy.flow_latency import LatencyTotals
 
 
 @dataclass(frozen=True, slots=True)

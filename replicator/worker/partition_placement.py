@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.partition_orders import is_chosen_worker
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.partition_orders import is_chosen_worker
 
 TOLERATED_LOAD_RATIO: Final = 1.25  # times the mean: what the heaviest may carry before anything is moved
 MAX_RECEIVER_LOAD_RATIO: Final = 0.9  # times the heaviest: what the other one may carry after a move

@@ -5,19 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from clusters.control_topics import compute_slot
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd
-from clusters.partition_status_records import PartitionStatus
-from replicator import partition_states
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy_limit import CopyLimit
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.topic_mapping import HoldReason
-from replicator.transport.active_copy import ActiveCopy
-from replicator.worker.partition_lag import PartitionLag
+from watershed.clusters.control_topics import compute_slot
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator import partition_states
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.topic_mapping import HoldReason
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.worker.partition_lag import PartitionLag
 
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 5.0
 _TIMES_THE_SAME, SAME_FOR_S = 3, 5.0  # repeats and seconds, until a suspicious answer becomes a halt

@@ -13,23 +13,23 @@ from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter, compute_slot
-from clusters.errors import ClusterError
-from clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
-from clusters.flow_records import FlowRecord
-from clusters.partition_orders import find_partition_order, index_partition_orders
-from clusters.partition_status_records import PartitionStatus, StatusFollower, read_status_reports
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
-from replicator.topic_mapping import MappedTopic
-from replicator.worker.partition_placement import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter, compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import LEADING_SLOT, PlacementRecord, read_slot_owners, write_placement
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_orders import find_partition_order, index_partition_orders
+from watershed.clusters.partition_status_records import PartitionStatus, StatusFollower, read_status_reports
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat, delete_old_heartbeats
+from watershed.replicator.topic_mapping import MappedTopic
+from watershed.replicator.worker.partition_placement import (
     ChosenPlace,
     PartitionLoad,
     balance_partitions,
     place_chosen_partitions,
 )
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 
 log = logging.getLogger("watershed.placement")
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT
-from clusters.fleet import read_slot_owners
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses
-from clusters.settings import ConnectionSettings
-from replicator.worker.fleet_decisions import find_unserved_partitions, is_in_trouble
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.fleet import read_slot_owners
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus, read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker.fleet_decisions import find_unserved_partitions, is_in_trouble
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 
 _SERVED_S: Final = 1.0  # how often reports are read while a restart goes on
 _AWAITED_S: Final = 15.0  # a restart that waits longer for partitions names one

@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import ClusterProtocol, TopicShape
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings, SettingsLookup
-from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
-from replicator.errors import ReplicatorError
-from replicator.limits import TargetLimits
-from replicator.topic_mapping import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import ClusterProtocol, TopicShape
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.limits import TargetLimits
+from watershed.replicator.topic_mapping import (
     RECREATED_STATE,
     HoldReason,
     MappedTopic,

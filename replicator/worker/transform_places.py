@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from replicator.worker.worker_host import WorkerHost
-from replicator.worker.worker_places import WorkerPlaces
+from watershed.replicator.worker.worker_host import WorkerHost
+from watershed.replicator.worker.worker_places import WorkerPlaces
 
 _PLACE = 0
 

@@ -17,12 +17,12 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from clusters.admin import Admin
-from clusters.capabilities import ask_brokers, check_requests
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.errors import ClusterError
-from clusters.fleet import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.capabilities import ask_brokers, check_requests
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import (
     FleetRecord,
     PlacementRecord,
     build_fleet_group_id,
@@ -30,44 +30,49 @@ from clusters.fleet import (
     build_placement_key,
     build_supervisor_key,
 )
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import build_end_key
-from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
-from clusters.settings import ConnectionSettings, SettingsLookup
-from clusters.wire.versions import Api
-from clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
-from replicator.copy import log_append_time
-from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
-from replicator.copy.flow_latency import FlowLatencies
-from replicator.copy.transactions.slot_sender import SlotSenders
-from replicator.copy.transactions.slot_takeover import TakenTransactionPartition
-from replicator.errors import LedgerThreadEnded
-from replicator.ledger.ledger_thread import LedgerThread
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import EndReached, Halt, Reinspect
-from replicator.recovery.ambiguous_answers import AmbiguousAnswers
-from replicator.recovery.found_ends import build_partition_end
-from replicator.recovery.repeat_takeover import TakenRepeatablePartition
-from replicator.recovery.takeover import TakenPartition
-from replicator.sync.continuous_sync import ContinuousSync
-from replicator.topic_mapping import list_copied_topics
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.transform_thread import TransformEngine, TransformThread
-from replicator.worker.applied_clusters import AppliedClusters
-from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
-from replicator.worker.copy_registry import CopyRegistry
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.guarantee_check import GuaranteeCheck
-from replicator.worker.inspection_pool import INSPECTION_THREADS, InspectionPool
-from replicator.worker.loop_guards import LoopGuards
-from replicator.worker.membership import Membership
-from replicator.worker.metrics_snapshot import MetricsSnapshot
-from replicator.worker.partition_task import PartitionTask
-from replicator.worker.placement_leader import PlacementLeader
-from replicator.worker.settled_heap import SettledHeap
-from replicator.worker.topic_discovery import TopicDiscovery
-from topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import build_end_key
+from watershed.clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
+from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.clusters.wire.versions import Api
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
+from watershed.replicator.copy import log_append_time
+from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from watershed.replicator.copy.flow_latency import FlowLatencies
+from watershed.replicator.copy.transactions.slot_sender import SlotSenders
+from watershed.replicator.copy.transactions.slot_takeover import TakenTransactionPartition
+from watershed.replicator.errors import LedgerThreadEnded
+from watershed.replicator.ledger.ledger_thread import LedgerThread
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import EndReached, Halt, Reinspect
+from watershed.replicator.recovery.ambiguous_answers import AmbiguousAnswers
+from watershed.replicator.recovery.found_ends import build_partition_end
+from watershed.replicator.recovery.repeat_takeover import TakenRepeatablePartition
+from watershed.replicator.recovery.takeover import TakenPartition
+from watershed.replicator.sync.continuous_sync import ContinuousSync
+from watershed.replicator.topic_mapping import list_copied_topics
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.transform_thread import TransformEngine, TransformThread
+from watershed.replicator.worker.applied_clusters import AppliedClusters
+from watershed.replicator.worker.assignment import (
+    assign_partitions,
+    can_keep_copying,
+    compute_quota_shares,
+    needs_report,
+)
+from watershed.replicator.worker.copy_registry import CopyRegistry
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.guarantee_check import GuaranteeCheck
+from watershed.replicator.worker.inspection_pool import INSPECTION_THREADS, InspectionPool
+from watershed.replicator.worker.loop_guards import LoopGuards
+from watershed.replicator.worker.membership import Membership
+from watershed.replicator.worker.metrics_snapshot import MetricsSnapshot
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.placement_leader import PlacementLeader
+from watershed.replicator.worker.settled_heap import SettledHeap
+from watershed.replicator.worker.topic_discovery import TopicDiscovery
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
 
@@ -110,7 +115,7 @@ def run_worker(
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
         if metrics is not None:
-            from replicator.worker.metrics import WorkerCollector, serve_metrics
+            from watershed.replicator.worker.metrics import WorkerCollector, serve_metrics
 
             serve_metrics(WorkerCollector(worker.scrape, worker_id, target.alias), *metrics)
         while not stop.is_set() and not worker.is_fleet_stopped() and not worker.is_superseded():

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.fleet import read_fleet_members
-from replicator.worker.fleet_decisions import QUICK_DEATH_S, HostedWorker, compute_restart_pause
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerHost
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import read_fleet_members
+from watershed.replicator.worker.fleet_decisions import QUICK_DEATH_S, HostedWorker, compute_restart_pause
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerHost
 
 log = logging.getLogger("watershed.fleet")
 

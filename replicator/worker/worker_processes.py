@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from replicator.worker.worker_host import WorkerObservation
+from watershed.replicator.worker.worker_host import WorkerObservation
 
 
 @dataclass(slots=True)

@@ -6,18 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from clusters.cluster_protocol import LogRange
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import EARLIEST, LATEST
-from spark.archive.archive_reader import require_manifest
-from spark.archive.offset_mapping import RestoredOffsets, read_restored_offsets
-from spark.archive.restore_plan import select_archived_topics
-from spark.archive.storage import ArchiveStorage
-from spark.archive.topic_comparison import PartitionComparison, compare_partition
-from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
-from spark.errors import WrongUse
-from spark.reading.fetch_answers import PartitionAddress
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import EARLIEST, LATEST
+from watershed.spark.archive.archive_reader import require_manifest
+from watershed.spark.archive.offset_mapping import RestoredOffsets, read_restored_offsets
+from watershed.spark.archive.restore_plan import select_archived_topics
+from watershed.spark.archive.storage import ArchiveStorage
+from watershed.spark.archive.topic_comparison import PartitionComparison, compare_partition
+from watershed.spark.datasource.log_offsets import LogIdentity, LogOffsetReader
+from watershed.spark.errors import WrongUse
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.topology.selectors import Selector, TopicSelection
 
 _AT_ONCE: Final = 4  # partitions
 

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spark.archive.manifest import ArchivedObject, ArchivedPartition, ArchivedTopic, ArchiveManifest
-from spark.errors import NotArchivable
+from watershed.spark.archive.manifest import ArchivedObject, ArchivedPartition, ArchivedTopic, ArchiveManifest
+from watershed.spark.errors import NotArchivable
 
 
 @dataclass(frozen=True, slots=True)

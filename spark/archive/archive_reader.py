@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from spark.archive.manifest import (
+from watershed.spark.archive.manifest import (
     MANIFEST_FILE,
     OBJECTS_FOLDER,
     ArchivedObject,
@@ -15,9 +15,9 @@ from spark.archive.manifest import (
     decode_manifest,
     parse_object_name,
 )
-from spark.archive.object_format import OpenedObject, decode_object, describe_object
-from spark.archive.storage import ArchiveStorage, ReusedMemory
-from spark.errors import ArchiveDamaged, WrongUse
+from watershed.spark.archive.object_format import OpenedObject, decode_object, describe_object
+from watershed.spark.archive.storage import ArchiveStorage, ReusedMemory
+from watershed.spark.errors import ArchiveDamaged, WrongUse
 
 
 def read_manifest(storage: ArchiveStorage) -> ArchiveManifest | None:

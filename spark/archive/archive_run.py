@@ -12,17 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
 
-from clusters.admin import Admin
-from clusters.group_offsets import GroupOffsets
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.subject_names import parse_subject
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import EARLIEST, LATEST
-from spark.archive.archive_plan import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.subject_names import parse_subject
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import EARLIEST, LATEST
+from watershed.spark.archive.archive_plan import (
     ArchiveRange,
     PartitionTail,
     SeenPartition,
@@ -32,8 +32,8 @@ from spark.archive.archive_plan import (
     find_tails,
     plan_archive_ranges,
 )
-from spark.archive.archive_reader import find_left_objects, read_manifest
-from spark.archive.manifest import (
+from watershed.spark.archive.archive_reader import find_left_objects, read_manifest
+from watershed.spark.archive.manifest import (
     MANIFEST_FILE,
     ArchivedObject,
     ArchivedPosition,
@@ -42,17 +42,17 @@ from spark.archive.manifest import (
     advance_manifest,
     encode_manifest,
 )
-from spark.archive.object_format import ObjectPlace, describe_object, encode_object
-from spark.archive.storage import ArchiveStorage, ReusedMemory
-from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
-from spark.errors import NotArchivable, NotReadable, WrongUse
-from spark.judging.partition_sizes import read_partition_bytes
-from spark.reading.batch_decoding import BatchView
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_record_batches
-from spark.reading.read_limits import LimitedTask, ReadLimits
-from topology.selectors import TopicSelection
+from watershed.spark.archive.object_format import ObjectPlace, describe_object, encode_object
+from watershed.spark.archive.storage import ArchiveStorage, ReusedMemory
+from watershed.spark.datasource.log_offsets import LogIdentity, LogOffsetReader
+from watershed.spark.errors import NotArchivable, NotReadable, WrongUse
+from watershed.spark.judging.partition_sizes import read_partition_bytes
+from watershed.spark.reading.batch_decoding import BatchView
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_record_batches
+from watershed.spark.reading.read_limits import LimitedTask, ReadLimits
+from watershed.topology.selectors import TopicSelection
 
 _AT_ONCE: Final = 4  # partitions
 _REACHABLE_GROUP_TYPES: Final = frozenset({"classic", "consumer", "streams"})  # that commit offsets

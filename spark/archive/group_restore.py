@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 RestoredState = Literal["committed", "there", "left"]
 _WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})

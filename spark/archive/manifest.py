@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from spark.errors import ArchiveDamaged
-from spark.evidence.evidence_folder import compute_seal
-from spark.judging.merkle_tree import compute_merkle_root, encode_leaf
-from topology.bounded_json import parse_json_object
+from watershed.spark.errors import ArchiveDamaged
+from watershed.spark.evidence.evidence_folder import compute_seal
+from watershed.spark.judging.merkle_tree import compute_merkle_root, encode_leaf
+from watershed.topology.bounded_json import parse_json_object
 
 MANIFEST_FILE: Final = "manifest.json"
 OBJECTS_FOLDER: Final = "topics"

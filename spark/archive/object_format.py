@@ -18,10 +18,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from spark.archive.manifest import ArchivedObject
-from spark.archive.storage import ReusedMemory
-from spark.errors import ArchiveDamaged
-from spark.reading.batch_decoding import HEADER_STRUCT, BatchView, CorruptBatch, locate_records, split_checked_batches
+from watershed.spark.archive.manifest import ArchivedObject
+from watershed.spark.archive.storage import ReusedMemory
+from watershed.spark.errors import ArchiveDamaged
+from watershed.spark.reading.batch_decoding import (
+    HEADER_STRUCT,
+    BatchView,
+    CorruptBatch,
+    locate_records,
+    split_checked_batches,
+)
 
 OBJECT_FORMAT: Final = 1
 _KEY: Final = b"watershed.archive"

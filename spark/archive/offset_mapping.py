@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from clusters.private_files import replace_file
-from replicator.errors import ReplicatorError
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from spark.archive.object_format import OpenedObject, find_batch_offsets
-from spark.errors import Unwritable, WrongUse
-from topology.bounded_json import parse_json_object
+from watershed.clusters.private_files import replace_file
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.spark.archive.object_format import OpenedObject, find_batch_offsets
+from watershed.spark.errors import Unwritable, WrongUse
+from watershed.topology.bounded_json import parse_json_object
 
 MAP_SCHEMA: Final = 1
 _LARGEST: Final = 1 << 30  # bytes of a file

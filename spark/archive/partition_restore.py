@@ -12,36 +12,41 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.cluster_protocol import LogRange
-from clusters.errors import ClusterError, RequestRefused, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducePartition
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.aligned.aligned_copy import AlignedCopy
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.errors import Misaligned
-from replicator.ledger.offset_map import OffsetMap
-from replicator.limits import TargetLimits
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
-from spark.archive.archive_reader import open_object
-from spark.archive.manifest import ArchivedObject, ArchivedPartition
-from spark.archive.object_format import join_batches
-from spark.archive.offset_mapping import build_restored_map
-from spark.archive.restore_producer import OpenConnection, RestoreProducer, take_producer, wait_for_quiet_logs
-from spark.archive.storage import ArchiveStorage, ReusedMemory
-from spark.archive.topic_comparison import compare_partition
-from spark.errors import NotRestorable
-from spark.reading.batch_decoding import BatchView
-from spark.reading.fetch_answers import PartitionAddress
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.errors import ClusterError, RequestRefused, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.errors import Misaligned
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.limits import TargetLimits
+from watershed.replicator.partition_key import (
+    MAX_BATCHES_IN_FLIGHT,
+    PRODUCER_EXPIRY_MARGIN_MS,
+    PartitionKey,
+    ProducerIdentity,
+)
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.spark.archive.archive_reader import open_object
+from watershed.spark.archive.manifest import ArchivedObject, ArchivedPartition
+from watershed.spark.archive.object_format import join_batches
+from watershed.spark.archive.offset_mapping import build_restored_map
+from watershed.spark.archive.restore_producer import OpenConnection, RestoreProducer, take_producer, wait_for_quiet_logs
+from watershed.spark.archive.storage import ArchiveStorage, ReusedMemory
+from watershed.spark.archive.topic_comparison import compare_partition
+from watershed.spark.errors import NotRestorable
+from watershed.spark.reading.batch_decoding import BatchView
+from watershed.spark.reading.fetch_answers import PartitionAddress
 
 RESTORE_FLOW: Final = "restore"  # stands in for a flow where ids and keys need one
 _PIECE_BYTES: Final = 4 << 20  # of stored batches that are prepared together

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from clusters.cluster_protocol import LogRange, TopicDescription
-from replicator.copy.aligned.filling_configs import CLEANUP_POLICY, TIERED_STORAGE, UNLIMITED_RETENTION
-from spark.archive.manifest import ArchivedPartition, ArchivedTopic, ArchiveManifest
-from spark.errors import WrongUse
-from topology.reserved_topics import explain_reserved_topic
-from topology.selectors import TopicSelection
-from topology.target_configs import MAX_MESSAGE_CONFIG, TIMESTAMP_TYPE_CONFIG
+from watershed.clusters.cluster_protocol import LogRange, TopicDescription
+from watershed.replicator.copy.aligned.filling_configs import CLEANUP_POLICY, TIERED_STORAGE, UNLIMITED_RETENTION
+from watershed.spark.archive.manifest import ArchivedPartition, ArchivedTopic, ArchiveManifest
+from watershed.spark.errors import WrongUse
+from watershed.topology.reserved_topics import explain_reserved_topic
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.target_configs import MAX_MESSAGE_CONFIG, TIMESTAMP_TYPE_CONFIG
 
 RestoreMode = Literal["equal", "mapped"]
 _MIN_REPLICAS: Final = "min.insync.replicas"

@@ -14,19 +14,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import Unreachable
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.open_transactions import describe_transactions
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import Api
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES
-from replicator.copy.transactions.transactional_producer import COORDINATOR_PATIENCE_S, TransactionalProducer
-from replicator.recovery.log_inspection import BrokerAddress
-from spark.errors import NotRestorable
-from topology.delivery_guarantee import LOG_SETTLE_S
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.open_transactions import describe_transactions
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.versions import Api
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.produce_answers import COORDINATOR_MOVES
+from watershed.replicator.copy.transactions.transactional_producer import COORDINATOR_PATIENCE_S, TransactionalProducer
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.spark.errors import NotRestorable
+from watershed.topology.delivery_guarantee import LOG_SETTLE_S
 
 RESTORE_ID_PREFIX: Final = "watershed-restore|"
 _UNKNOWN_ID: Final = 105  # TRANSACTIONAL_ID_NOT_FOUND

@@ -13,28 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from clusters.admin import Admin
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import Connection, open_connection
-from replicator.copy.aligned.cluster_probe import AlignmentSupport, probe_alignment_support
-from replicator.copy.aligned.filling_configs import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.replicator.copy.aligned.cluster_probe import AlignmentSupport, probe_alignment_support
+from watershed.replicator.copy.aligned.filling_configs import (
     apply_filling_configs,
     build_filling_configs,
     restore_topic_configs,
 )
-from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.limits import DEFAULT_MAX_BATCH_BYTES
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.topic_mapping import read_target_limits
-from spark.archive.archive_reader import find_faults, require_manifest
-from spark.archive.group_restore import PositionOutcome, WantedPosition, restore_positions
-from spark.archive.manifest import ArchivedTopic, ArchiveManifest
-from spark.archive.offset_mapping import RestoredOffsets, read_restored_offsets, write_restored_offsets
-from spark.archive.partition_restore import RESTORE_FLOW, PartitionRestore, TargetTerms
-from spark.archive.restore_plan import (
+from watershed.replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.limits import DEFAULT_MAX_BATCH_BYTES
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.topic_mapping import read_target_limits
+from watershed.spark.archive.archive_reader import find_faults, require_manifest
+from watershed.spark.archive.group_restore import PositionOutcome, WantedPosition, restore_positions
+from watershed.spark.archive.manifest import ArchivedTopic, ArchiveManifest
+from watershed.spark.archive.offset_mapping import RestoredOffsets, read_restored_offsets, write_restored_offsets
+from watershed.spark.archive.partition_restore import RESTORE_FLOW, PartitionRestore, TargetTerms
+from watershed.spark.archive.restore_plan import (
     RestoredTopic,
     RestoreMode,
     build_filled_configs,
@@ -43,17 +43,17 @@ from spark.archive.restore_plan import (
     explain_unusable_topic,
     select_archived_topics,
 )
-from spark.archive.restore_producer import require_producers_told, wait_for_quiet_logs
-from spark.archive.schema_restore import (
+from watershed.spark.archive.restore_producer import require_producers_told, wait_for_quiet_logs
+from watershed.spark.archive.schema_restore import (
     SchemaOutcome,
     explain_schemas_without_registry,
     plan_schemas,
     restore_schemas,
 )
-from spark.archive.storage import ArchiveStorage
-from spark.errors import ArchiveDamaged, NotRestorable
-from topology.selectors import TopicSelection
-from topology.target_configs import find_withdrawn_configs
+from watershed.spark.archive.storage import ArchiveStorage
+from watershed.spark.errors import ArchiveDamaged, NotRestorable
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.target_configs import find_withdrawn_configs
 
 OffsetsChoice = Literal["auto", "equal", "mapped"]
 _AT_ONCE: Final = 4  # partitions

@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import EARLIEST, LATEST
-from replicator.adoption.copy_proof import PartitionProof
-from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
-from replicator.ledger.explicit_runs import join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.partition_key import PartitionKey
-from spark.archive.archive_comparison import compare_archive
-from spark.archive.archive_plan import SeenTopic
-from spark.archive.archive_reader import open_object, require_manifest
-from spark.archive.archive_run import look_at_archived_topics
-from spark.archive.manifest import ArchivedObject, ArchivedPartition, ArchiveManifest
-from spark.archive.offset_mapping import RestoredOffsets, list_archived_spans, read_restored_offsets
-from spark.archive.storage import ArchiveStorage
-from spark.archive.topic_comparison import PartitionComparison
-from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
-from spark.errors import NotRestorable
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import EARLIEST, LATEST
+from watershed.replicator.adoption.copy_proof import PartitionProof
+from watershed.replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
+from watershed.replicator.ledger.explicit_runs import join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.partition_key import PartitionKey
+from watershed.spark.archive.archive_comparison import compare_archive
+from watershed.spark.archive.archive_plan import SeenTopic
+from watershed.spark.archive.archive_reader import open_object, require_manifest
+from watershed.spark.archive.archive_run import look_at_archived_topics
+from watershed.spark.archive.manifest import ArchivedObject, ArchivedPartition, ArchiveManifest
+from watershed.spark.archive.offset_mapping import RestoredOffsets, list_archived_spans, read_restored_offsets
+from watershed.spark.archive.storage import ArchiveStorage
+from watershed.spark.archive.topic_comparison import PartitionComparison
+from watershed.spark.datasource.log_offsets import LogIdentity, LogOffsetReader
+from watershed.spark.errors import NotRestorable
+from watershed.topology.selectors import Selector, TopicSelection
 
 
 def split_archived_partitions(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from spark.archive.storage import ArchiveStorage, FolderStorage, ReusedMemory
-from spark.errors import Unwritable, WrongUse
+from watershed.spark.archive.storage import ArchiveStorage, FolderStorage, ReusedMemory
+from watershed.spark.errors import Unwritable, WrongUse
 
 _SCHEMES = frozenset({"s3", "s3a", "s3n"})
 

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema, SchemaReference, SchemaVersion
-from clusters.registry.subject_selection import build_version_matcher, select_subjects
-from clusters.registry.version_matching import VersionMatcher
-from replicator.sync.schemas import carry_schemas, compare_schemas
-from spark.archive.manifest import ArchivedSchema, ArchiveManifest
-from topology.drift import FieldDrift
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import SchemaSync, SyncSettings
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema, SchemaReference, SchemaVersion
+from watershed.clusters.registry.subject_selection import build_version_matcher, select_subjects
+from watershed.clusters.registry.version_matching import VersionMatcher
+from watershed.replicator.sync.schemas import carry_schemas, compare_schemas
+from watershed.spark.archive.manifest import ArchivedSchema, ArchiveManifest
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import SchemaSync, SyncSettings
 
 _OTHERWISE: Final = "give the cluster a registry that can keep the archive's ids, and run it again"
 

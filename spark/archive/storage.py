@@ -10,8 +10,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final, Protocol
 
-from clusters.private_files import FILE_MODE, make_folder
-from spark.errors import Unwritable, WrongUse
+from watershed.clusters.private_files import FILE_MODE, make_folder
+from watershed.spark.errors import Unwritable, WrongUse
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 _TEMPORARY: Final = ".tmp-"

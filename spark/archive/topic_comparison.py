@@ -12,18 +12,24 @@ from typing import Final
 
 import numpy as np
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.archive.archive_reader import open_object
-from spark.archive.manifest import ArchivedObject
-from spark.archive.object_format import OpenedObject
-from spark.archive.storage import ArchiveStorage
-from spark.errors import ArchiveDamaged, NotReadable
-from spark.fingerprint import ChunkSum, RecordFingerprints, fingerprint_slices, join_fingerprints, sum_fingerprints
-from spark.reading.batch_decoding import CorruptBatch, locate_records
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_all_fingerprints
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.archive.archive_reader import open_object
+from watershed.spark.archive.manifest import ArchivedObject
+from watershed.spark.archive.object_format import OpenedObject
+from watershed.spark.archive.storage import ArchiveStorage
+from watershed.spark.errors import ArchiveDamaged, NotReadable
+from watershed.spark.fingerprint import (
+    ChunkSum,
+    RecordFingerprints,
+    fingerprint_slices,
+    join_fingerprints,
+    sum_fingerprints,
+)
+from watershed.spark.reading.batch_decoding import CorruptBatch, locate_records
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_all_fingerprints
 
 _OPENED_BATCHES: Final = 512  # that are opened together
 _FAR: Final = 1 << 62  # behind every offset

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from spark.datasource.log_slices import LogSlice
-from spark.errors import NotReadable
-from spark.fingerprint import RecordSlices
-from spark.reading.batch_decoding import (
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.spark.datasource.log_slices import LogSlice
+from watershed.spark.errors import NotReadable
+from watershed.spark.fingerprint import RecordSlices
+from watershed.spark.reading.batch_decoding import (
     HEADER_BYTES,
     HEADER_STRUCT,
     BatchView,
@@ -21,16 +21,16 @@ from spark.reading.batch_decoding import (
     decode_headers_bin,
     locate_records,
 )
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_record_batches
-from spark.reading.range_requests import RangeRequest
-from spark.reading.range_sums import RangeSum, sum_ranges
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_record_batches
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.range_sums import RangeSum, sum_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from spark.datasource.options import ReadOptions
+    from watershed.spark.datasource.options import ReadOptions
 
 _FLUSH_BYTES: Final = 4 << 20  # of one Arrow batch; a single record batch may be larger
 _FLUSH_ROWS: Final = 4_096

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from clusters.settings import resolve_connection_settings
-from spark.datasource.columns import require_known_columns
-from spark.datasource.log_slices import NO_FILTER_BOUNDS, LogSlice, plan_log_slices, plan_task_slices
-from spark.datasource.options import ReadOptions
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.datasource.columns import require_known_columns
+from watershed.spark.datasource.log_slices import NO_FILTER_BOUNDS, LogSlice, plan_log_slices, plan_task_slices
+from watershed.spark.datasource.options import ReadOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One task for each part of the logs, with offsets fixed now. Raises WrongUse, ClusterError."""
-        from spark.datasource.log_offsets import LogOffsetReader
+        from watershed.spark.datasource.log_offsets import LogOffsetReader
 
         with LogOffsetReader(resolve_connection_settings(self.reading.cluster)) as logs:
             ranges = plan_log_slices(logs, self.reading, self.narrowing)
@@ -44,7 +44,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one task, on an executor. Raises NotReadable, ClusterError."""
-        from spark.datasource.arrow_rows import read_row_batches
+        from watershed.spark.datasource.arrow_rows import read_row_batches
 
         if isinstance(partition, ReadTask):  # where there is nothing to read, Spark makes up a partition of its own
             yield from read_row_batches(self.reading, partition.ranges, self.schema)
@@ -55,7 +55,7 @@ class PushdownReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Takes over what bounds offsets and timestamps; returns the filters that Spark still has to apply."""
-        from spark.datasource.filter_pushdown import narrow_by_filters
+        from watershed.spark.datasource.filter_pushdown import narrow_by_filters
 
         self.narrowing, left = narrow_by_filters(filters, self.reading.rows)
         return left

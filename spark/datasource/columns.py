@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark.datasource.options import RowKind
-from spark.errors import WrongUse
+from watershed.spark.datasource.options import RowKind
+from watershed.spark.errors import WrongUse
 
 _TEXT, _INT, _LONG, _BOOL, _BYTES = StringType(), IntegerType(), LongType(), BooleanType(), BinaryType()
 _PLACE: Final[dict[str, DataType]] = {"cluster": _TEXT, "topic": _TEXT, "topic_id": _TEXT, "partition": _INT}

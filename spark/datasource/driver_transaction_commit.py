@@ -20,12 +20,12 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import WriterCommitMessage
 
-from clusters import librdkafka
-from clusters.errors import ClusterError, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.connection import open_connection
-from clusters.wire.open_transactions import (
+from watershed.clusters import librdkafka
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.open_transactions import (
     COMMITTED_STATES,
     COORDINATOR_LOADING_CODES,
     ONGOING_STATE,
@@ -33,12 +33,12 @@ from clusters.wire.open_transactions import (
     describe_transactions,
     list_open_transactions,
 )
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.copy.transactions.transactional_producer import TransactionalProducer
-from spark.datasource.task_transaction_append import OpenTaskTransaction
-from spark.errors import NotAppended
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.copy.transactions.transactional_producer import TransactionalProducer
+from watershed.spark.datasource.task_transaction_append import OpenTaskTransaction
+from watershed.spark.errors import NotAppended
 
 log = logging.getLogger("watershed.spark")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
-from spark.datasource.log_slices import NO_FILTER_BOUNDS, FilterBounds
-from spark.datasource.options import RowKind
+from watershed.spark.datasource.log_slices import NO_FILTER_BOUNDS, FilterBounds
+from watershed.spark.datasource.options import RowKind
 
 
 def narrow_by_filters(filters: Iterable[Filter], rows: RowKind) -> tuple[FilterBounds, Sequence[Filter]]:

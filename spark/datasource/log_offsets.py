@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings, build_wrong_cluster_error
-from clusters.wire import error_codes
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, ClusterMetadata
-from spark.datasource.options import IsolationOption
-from topology.selectors import TopicSelection
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unauthorised, Unreachable
+from watershed.clusters.settings import ConnectionSettings, build_wrong_cluster_error
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, ClusterMetadata
+from watershed.spark.datasource.options import IsolationOption
+from watershed.topology.selectors import TopicSelection
 
 _PATIENCE_S = 30.0  # for a leader that moves, or a broker that restarts
 _PAUSE_S = 0.2

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
-from spark.datasource.options import EARLIEST, LATEST, IsolationOption, OffsetsByTopic, ReadOptions
-from spark.errors import WrongUse
+from watershed.spark.datasource.log_offsets import LogIdentity, LogOffsetReader
+from watershed.spark.datasource.options import EARLIEST, LATEST, IsolationOption, OffsetsByTopic, ReadOptions
+from watershed.spark.errors import WrongUse
 
 _SMALLEST = 10_000  # offsets: less is no task of its own
 

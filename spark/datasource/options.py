@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from spark.errors import WrongUse
-from topology.bounded_json import parse_json_object
-from topology.plan import Plan, PlanCluster, decode_plan
+from watershed.spark.errors import WrongUse
+from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.plan import Plan, PlanCluster, decode_plan
 
 if TYPE_CHECKING:
-    from topology.selectors import TopicSelection
+    from watershed.topology.selectors import TopicSelection
 
 RowKind = Literal["batches", "records", "sums"]
 IsolationOption = Literal["read_committed", "read_uncommitted"]
@@ -223,13 +223,13 @@ def _plan(path: Path) -> Plan:
             return decode_plan(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise WrongUse(f"the option topology: {path.absolute()} cannot be read ({error.strerror})") from None
-    from topology import compile_path
+    from watershed.topology import compile_path
 
     return compile_path(path)
 
 
 def _selection(given: _Given) -> TopicSelection:
-    from topology.selectors import Selector, TopicSelection
+    from watershed.topology.selectors import Selector, TopicSelection
 
     found = [
         Selector("glob" if set(name) & set("*?") else "literal", name)

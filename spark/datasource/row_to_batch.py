@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from crc32c import crc32c
 
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch
-from replicator.batch.records import build_raw_batch, decode_records
-from replicator.errors import BadBatch
-from spark.datasource.arrow_rows import ROW_CODEC_NAMES
-from spark.errors import NotAppended, WrongUse
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch
+from watershed.replicator.batch.records import build_raw_batch, decode_records
+from watershed.replicator.errors import BadBatch
+from watershed.spark.datasource.arrow_rows import ROW_CODEC_NAMES
+from watershed.spark.errors import NotAppended, WrongUse
 
 _NEEDED: Final = ("partition", "codec", "count", "first_timestamp_ms", "max_timestamp_ms", "payload")
 _OFFSETS: Final = ("base_offset", "last_offset")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from clusters.settings import resolve_connection_settings
-from spark.datasource.options import WriteOptions
-from spark.datasource.row_to_batch import require_columns
-from spark.errors import WrongUse
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.datasource.options import WriteOptions
+from watershed.spark.datasource.row_to_batch import require_columns
+from watershed.spark.errors import WrongUse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +32,8 @@ class BatchWriter(DataSourceArrowWriter):
         """Appends the rows of one task; the transaction stays open. Raises NotAppended, ClusterError."""
         from pyspark import TaskContext
 
-        from spark.datasource.driver_transaction_commit import build_transaction_prefix
-        from spark.datasource.task_transaction_append import append_in_transaction
+        from watershed.spark.datasource.driver_transaction_commit import build_transaction_prefix
+        from watershed.spark.datasource.task_transaction_append import append_in_transaction
 
         task = TaskContext.get()
         assert task is not None
@@ -42,13 +42,16 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commits one transaction a task and aborts those of other attempts. Raises NotAppended, ClusterError."""
-        from spark.datasource.driver_transaction_commit import build_transaction_prefix, commit_job
+        from watershed.spark.datasource.driver_transaction_commit import build_transaction_prefix, commit_job
 
         commit_job(resolve_connection_settings(self.writing.cluster), build_transaction_prefix(self.job), messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Aborts every transaction of the job."""
-        from spark.datasource.driver_transaction_commit import abort_other_transactions, build_transaction_prefix
+        from watershed.spark.datasource.driver_transaction_commit import (
+            abort_other_transactions,
+            build_transaction_prefix,
+        )
 
         abort_other_transactions(
             resolve_connection_settings(self.writing.cluster), build_transaction_prefix(self.job), ()
@@ -70,8 +73,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Appends the rows of one task; the transaction stays open. Raises WrongUse, NotAppended, ClusterError."""
         from pyspark import TaskContext
 
-        from spark.datasource.driver_transaction_commit import build_transaction_prefix
-        from spark.datasource.task_transaction_append import append_in_transaction
+        from watershed.spark.datasource.driver_transaction_commit import build_transaction_prefix
+        from watershed.spark.datasource.task_transaction_append import append_in_transaction
 
         task = TaskContext.get()
         assert task is not None
@@ -83,13 +86,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commits a micro-batch once, however often Spark calls. Raises NotAppended, ClusterError."""
-        from spark.datasource.driver_transaction_commit import commit_micro_batch
+        from watershed.spark.datasource.driver_transaction_commit import commit_micro_batch
 
         commit_micro_batch(resolve_connection_settings(self.writing.cluster), self.topic, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Aborts a micro-batch, unless its commit was decided before."""
-        from spark.datasource.driver_transaction_commit import abort_micro_batch
+        from watershed.spark.datasource.driver_transaction_commit import abort_micro_batch
 
         abort_micro_batch(resolve_connection_settings(self.writing.cluster), self.topic, messages, batchId)
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from clusters.settings import resolve_connection_settings
-from spark.datasource.batch_reader import ReadTask
-from spark.datasource.columns import require_known_columns
-from spark.datasource.log_offsets import LogIdentity, LogOffsetReader
-from spark.datasource.log_slices import LogSlice, plan_task_slices, read_selected_logs, resolve_offsets
-from spark.datasource.options import EARLIEST, LATEST, ReadOptions
-from spark.errors import NotReadable, WrongUse
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.datasource.batch_reader import ReadTask
+from watershed.spark.datasource.columns import require_known_columns
+from watershed.spark.datasource.log_offsets import LogIdentity, LogOffsetReader
+from watershed.spark.datasource.log_slices import LogSlice, plan_task_slices, read_selected_logs, resolve_offsets
+from watershed.spark.datasource.options import EARLIEST, LATEST, ReadOptions
+from watershed.spark.errors import NotReadable, WrongUse
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of one task, on an executor. Raises NotReadable, ClusterError."""
-        from spark.datasource.arrow_rows import read_row_batches
+        from watershed.spark.datasource.arrow_rows import read_row_batches
 
         if isinstance(partition, ReadTask):
             yield from read_row_batches(self.reading, partition.ranges, self.schema)

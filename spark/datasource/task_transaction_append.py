@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from clusters.errors import ClusterError, TopicMissing
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import ProducedPartition, ProducePartition
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.copy.transactions.transactional_producer import TransactionalProducer
-from spark.datasource.log_offsets import LogOffsetReader
-from spark.datasource.options import WriteOptions
-from spark.datasource.row_to_batch import build_batch_from_row, select_used_columns
-from spark.errors import NotAppended
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import ClusterError, TopicMissing
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import ProducedPartition, ProducePartition
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.copy.transactions.transactional_producer import TransactionalProducer
+from watershed.spark.datasource.log_offsets import LogOffsetReader
+from watershed.spark.datasource.options import WriteOptions
+from watershed.spark.datasource.row_to_batch import build_batch_from_row, select_used_columns
+from watershed.spark.errors import NotAppended
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from spark.errors import WrongUse
+from watershed.spark.errors import WrongUse
 
 _FEW = 5  # names in a suggestion
 

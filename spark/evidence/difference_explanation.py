@@ -13,12 +13,12 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from replicator.errors import ReplicatorError
-from spark.fingerprint import RecordFingerprints, fingerprint_records
-from spark.judging.record_difference import DifferenceExample, compare_records
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.offset_range import OffsetRange
-from spark.reading.whole_records import WholeRecord
+from watershed.replicator.errors import ReplicatorError
+from watershed.spark.fingerprint import RecordFingerprints, fingerprint_records
+from watershed.spark.judging.record_difference import DifferenceExample, compare_records
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.whole_records import WholeRecord
 
 _NEIGHBOURS: Final = 2  # on each side of a record
 _SHOWN: Final = 20  # differences

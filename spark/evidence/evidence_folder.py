@@ -16,19 +16,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from clusters.private_files import FILE_MODE, make_folder
-from spark.errors import Unwritable, WrongUse
-from spark.evidence.page.html_page import render_fallback_page, render_proof_page
-from spark.evidence.parquet_tables import COUNT_COLUMNS, TABLE_COLUMNS, TableRows, encode_parquet
-from spark.judging.merkle_tree import (
+from watershed.clusters.private_files import FILE_MODE, make_folder
+from watershed.spark.errors import Unwritable, WrongUse
+from watershed.spark.evidence.page.html_page import render_fallback_page, render_proof_page
+from watershed.spark.evidence.parquet_tables import COUNT_COLUMNS, TABLE_COLUMNS, TableRows, encode_parquet
+from watershed.spark.judging.merkle_tree import (
     MerkleStep,
     build_inclusion_path,
     compute_merkle_root,
     compute_root_from_path,
     encode_leaf,
 )
-from spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
-from topology.bounded_json import parse_json_object
+from watershed.spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
+from watershed.topology.bounded_json import parse_json_object
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # never through a link that stands there
 SUMMARY_FILE: Final = "summary.json"

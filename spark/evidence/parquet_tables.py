@@ -13,9 +13,9 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from spark.judging.group_position_landing import LandedPosition
-from spark.judging.proof_window import ProofWindow
-from spark.judging.verdict import ChunkRow, ConfirmedDifference, Counts, ProofJudgement, encode_chunk_row
+from watershed.spark.judging.group_position_landing import LandedPosition
+from watershed.spark.judging.proof_window import ProofWindow
+from watershed.spark.judging.verdict import ChunkRow, ConfirmedDifference, Counts, ProofJudgement, encode_chunk_row
 
 if TYPE_CHECKING:
     import pyarrow as pa

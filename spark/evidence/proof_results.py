@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from clusters.record_fingerprint import FINGERPRINT_VERSION
-from spark.evidence.parquet_tables import (
+from watershed.clusters.record_fingerprint import FINGERPRINT_VERSION
+from watershed.spark.evidence.parquet_tables import (
     TableRows,
     build_chunk_name,
     build_chunk_rows,
@@ -27,9 +27,16 @@ from spark.evidence.parquet_tables import (
     build_partition_rows,
     build_run_row,
 )
-from spark.judging.group_position_landing import LandedPosition
-from spark.judging.proof_window import PartitionPair, ProofWindow
-from spark.judging.verdict import EXIT_CODES, ChunkRow, ConfirmedDifference, Counts, ProofJudgement, compute_proof_root
+from watershed.spark.judging.group_position_landing import LandedPosition
+from watershed.spark.judging.proof_window import PartitionPair, ProofWindow
+from watershed.spark.judging.verdict import (
+    EXIT_CODES,
+    ChunkRow,
+    ConfirmedDifference,
+    Counts,
+    ProofJudgement,
+    compute_proof_root,
+)
 
 _SCHEMA = 2
 _EXAMPLES = 50  # differences in the document; the table has all that were named

@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from clusters.errors import ClusterError
-from clusters.settings import resolve_connection_settings
-from spark.errors import SparkError
-from spark.fingerprint import fingerprint_slices
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.verdict import ConfirmedDifference
-from spark.reading.batch_decoding import BatchView, locate_records
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_record_batches
-from topology.plan import Plan
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.errors import SparkError
+from watershed.spark.fingerprint import fingerprint_slices
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.verdict import ConfirmedDifference
+from watershed.spark.reading.batch_decoding import BatchView, locate_records
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_record_batches
+from watershed.topology.plan import Plan
 
 _MOST = 2_000_000  # source offsets of a range that are read for this; no more is said of larger ones
 

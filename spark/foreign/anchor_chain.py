@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from spark.judging.longest_chain import find_longest_chain, number_occurrences
-from spark.reading.xxh64 import I64, U64
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.spark.judging.longest_chain import find_longest_chain, number_occurrences
+from watershed.spark.reading.xxh64 import I64, U64
 
 SAMPLES_PER_PARTITION = 32_768  # records of one partition and side that are held at once, about
 

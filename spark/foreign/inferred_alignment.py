@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
-from clusters.cluster_protocol import LogRange
-from clusters.settings import resolve_connection_settings
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_map import OffsetMap
-from spark.foreign.anchor_chain import (
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.foreign.anchor_chain import (
     NO_SAMPLES,
     SAMPLES_PER_PARTITION,
     Anchor,
@@ -33,14 +33,14 @@ from spark.foreign.anchor_chain import (
     find_rising_chain,
     join_samples,
 )
-from spark.judging.flow_observation import FlowFacts, TopicPair, list_partition_pairs
-from spark.judging.proof_window import ObservedPartition, PartitionPair
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_fingerprints
-from spark.reading.range_requests import RangeRequest
-from spark.reading.read_limits import NO_READ_LIMITS, LimitedTask, ReadLimits
-from topology.plan import Plan, PlanCluster
+from watershed.spark.judging.flow_observation import FlowFacts, TopicPair, list_partition_pairs
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_fingerprints
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.read_limits import NO_READ_LIMITS, LimitedTask, ReadLimits
+from watershed.topology.plan import Plan, PlanCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -319,7 +319,7 @@ def build_spark_sampler(plan: Plan, session: Callable[[], SparkSession], limits:
     near = build_local_sampler(plan, limits)
 
     def look(samples: Sequence[SampleRequest]) -> list[SampledRecords]:
-        from spark.failure_text import raise_as_spark_error
+        from watershed.spark.failure_text import raise_as_spark_error
 
         if sum(each.request.end - each.request.start for each in samples) <= _HERE_AND_NOW:
             return near(samples)

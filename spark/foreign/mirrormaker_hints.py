@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 
-from clusters.admin import Admin
-from clusters.control_records import read_messages
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.mirrormaker_records import UnreadableNote, decode_offset_sync
-from spark.foreign.inferred_alignment import OffsetHint
-from spark.judging.flow_observation import FlowFacts
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_messages
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.mirrormaker_records import UnreadableNote, decode_offset_sync
+from watershed.spark.foreign.inferred_alignment import OffsetHint
+from watershed.spark.judging.flow_observation import FlowFacts
 
 _SYNCS = re.compile(r"mm2-offset-syncs\..+\.internal")
 _READ_S = 10.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spark.judging.key_state import KeyStateDifference
-from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
-from spark.judging.proof_window import cut_chunks
-from spark.judging.record_difference import RecordDifference
-from spark.judging.verdict import ChunkRow, ConfirmedDifference
-from spark.reading.offset_range import OffsetRange
+from watershed.spark.judging.key_state import KeyStateDifference
+from watershed.spark.judging.key_state_reading import KeyStateJob, KeyStateResult
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from watershed.spark.judging.proof_window import cut_chunks
+from watershed.spark.judging.record_difference import RecordDifference
+from watershed.spark.judging.verdict import ChunkRow, ConfirmedDifference
+from watershed.spark.reading.offset_range import OffsetRange
 
 _AGAIN = 3  # how often a log may expire under the reading before what differs is given up
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from clusters.topic_partition import TopicPartition
-from spark.judging.flow_observation import FlowFacts
-from spark.judging.record_ownership import is_target_shared
-from topology.plan import PlanFlow
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.judging.flow_observation import FlowFacts
+from watershed.spark.judging.record_ownership import is_target_shared
+from watershed.topology.plan import PlanFlow
 
 
 def find_partitions_without_source(known: FlowFacts) -> list[str]:

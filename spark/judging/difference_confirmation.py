@@ -13,13 +13,18 @@ from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from replicator.ledger.explicit_runs import RepeatedRunMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
-from spark.judging.proof_window import PartitionPair
-from spark.judging.verdict import ChunkRow, ConfirmedDifference, join_different_chunks, select_different_chunks
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import RangeRequest
+from watershed.replicator.ledger.explicit_runs import RepeatedRunMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from watershed.spark.judging.proof_window import PartitionPair
+from watershed.spark.judging.verdict import (
+    ChunkRow,
+    ConfirmedDifference,
+    join_different_chunks,
+    select_different_chunks,
+)
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import RangeRequest
 
 _JOINED = 2_000_000  # records compared one by one at once; beyond, counts are lower bounds
 _NEAR = 2_000_000  # offsets of the source before and behind a range in which a record may stand that its copy has twice

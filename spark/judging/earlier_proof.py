@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clusters.record_fingerprint import FINGERPRINT_VERSION
-from spark.errors import WrongUse
-from spark.fingerprint import ChunkSum
-from spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, has_same_mapping
-from spark.judging.verdict import ChunkRow, compute_proof_root, decode_chunk_row
-from spark.reading.offset_range import OffsetRange
-from topology.bounded_json import parse_json_object
+from watershed.clusters.record_fingerprint import FINGERPRINT_VERSION
+from watershed.spark.errors import WrongUse
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, has_same_mapping
+from watershed.spark.judging.verdict import ChunkRow, compute_proof_root, decode_chunk_row
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.topology.bounded_json import parse_json_object
 
 _CHUNKS = "chunks.parquet"
 _SCHEMAS = (1, 2)  # of `spark.evidence.proof_results`, that this version can build on

@@ -12,31 +12,31 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clusters.admin import Admin
-from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
-from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_end_records import read_partition_ends
-from clusters.partition_orders import build_resume_command, describe_pause
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.explicit_runs import RepeatedRunMap
-from replicator.ledger.ledger import read_ledger
-from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap
-from replicator.recovery.recovery_point import is_same_topic
-from spark.errors import WrongUse
-from spark.judging.proof_window import ObservedPartition, PartitionPair
-from spark.judging.record_ownership import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
+from watershed.clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_end_records import read_partition_ends
+from watershed.clusters.partition_orders import build_resume_command, describe_pause
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.explicit_runs import RepeatedRunMap
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap
+from watershed.replicator.recovery.recovery_point import is_same_topic
+from watershed.spark.errors import WrongUse
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair
+from watershed.spark.judging.record_ownership import (
     is_target_shared,
     read_feeding_producers,
     read_producers_to_skip,
     read_source_claims,
     read_target_writers,
 )
-from spark.judging.verdict import Counts
-from spark.reading.external_marks import NO_MARKS, ExternalMarks
-from topology.copy_bounds import CopyBound
-from topology.plan import PlanFlow
+from watershed.spark.judging.verdict import Counts
+from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
+from watershed.topology.copy_bounds import CopyBound
+from watershed.topology.plan import PlanFlow
 
 _CONFIGS = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 _KEPT = ("retention.ms", "retention.bytes")  # -1: for ever

@@ -12,15 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from clusters.group_offsets import CommittedOffsets, GroupOffsets, ListedGroup
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, translate_offset
-from replicator.sync.group_decisions import WRITABLE_GROUP_STATES, PositionMark
-from replicator.sync.group_sync import is_group_selected
-from spark.errors import WrongUse
-from spark.fingerprint import RecordFingerprints
-from spark.judging.group_position_landing import (
+from watershed.clusters.group_offsets import CommittedOffsets, GroupOffsets, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import CopiedPartition, OffsetNotCopied, translate_offset
+from watershed.replicator.sync.group_decisions import WRITABLE_GROUP_STATES, PositionMark
+from watershed.replicator.sync.group_sync import is_group_selected
+from watershed.spark.errors import WrongUse
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.group_position_landing import (
     RECORDS_AROUND,
     LandedPosition,
     LandingResult,
@@ -28,11 +28,11 @@ from spark.judging.group_position_landing import (
     compare_landing,
     judge_position,
 )
-from spark.judging.proof_window import ObservedPartition
-from spark.judging.verdict import ProofJudgement
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.offset_range import OffsetRange
-from topology.plan import PlanFlow
+from watershed.spark.judging.proof_window import ObservedPartition
+from watershed.spark.judging.verdict import ProofJudgement
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.topology.plan import PlanFlow
 
 _FAR: Final = 1_000_000  # offsets around a position that are searched for its neighbours
 _OPEN_TRANSACTION_WAIT_S: Final = 5.0  # applications that run commit many times a second (Kafka Streams: 10)

@@ -24,16 +24,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records, join_fingerprints
-from spark.judging.record_difference import (
+from watershed.spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records, join_fingerprints
+from watershed.spark.judging.record_difference import (
     COMPONENT_COLUMNS,
     DifferenceExample,
     RecordDifference,
     build_example,
     order_components,
 )
-from spark.reading.range_requests import QuarantinedOffset
-from spark.reading.xxh64 import I64, U64
+from watershed.spark.reading.range_requests import QuarantinedOffset
+from watershed.spark.reading.xxh64 import I64, U64
 
 _NOTHING = fingerprint_records([ConsumedRecord(None, None, 0)])
 _NO_KEY = int(_NOTHING.kh[0])

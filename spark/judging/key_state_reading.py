@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from spark.fingerprint import RecordFingerprints
-from spark.judging.key_state import (
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.key_state import (
     KeyState,
     KeyStateDifference,
     RewrittenKeys,
@@ -26,13 +26,13 @@ from spark.judging.key_state import (
     join_key_states,
     split_by_key_hash,
 )
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_fingerprints
-from spark.reading.range_requests import QuarantinedOffset, RangeRequest
-from spark.reading.xxh64 import U64
-from topology.plan import PlanCluster
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_address import build_partition_address
+from watershed.spark.reading.range_reader import read_fingerprints
+from watershed.spark.reading.range_requests import QuarantinedOffset, RangeRequest
+from watershed.spark.reading.xxh64 import U64
+from watershed.topology.plan import PlanCluster
 
 _BUCKET = 1_000_000  # records whose keys are compared at once
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from spark.reading.xxh64 import U64
+from watershed.spark.reading.xxh64 import U64
 
 _Link: TypeAlias = "tuple[int, int, _Link | None]"  # a pair, and the pair before it in its chain
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from clusters.wire.connection import Connection, open_connection
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import Connection, open_connection
 
 
 def read_partition_bytes(settings: ConnectionSettings, topics: Iterable[str]) -> dict[TopicPartition, int]:

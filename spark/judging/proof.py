@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from spark.judging.compacted_partitions import judge_compacted_partitions
-from spark.judging.difference_confirmation import confirm_differences, find_displaced_ranges, is_small_tail
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison, ReadFailed, require_range_sums
-from spark.judging.proof_window import PartitionPair
-from spark.judging.range_comparison import compare_chunks
-from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
-from spark.judging.verdict import (
+from watershed.spark.judging.compacted_partitions import judge_compacted_partitions
+from watershed.spark.judging.difference_confirmation import confirm_differences, find_displaced_ranges, is_small_tail
+from watershed.spark.judging.proof_inputs import (
+    ProofPartition,
+    ProofReaders,
+    RangeComparison,
+    ReadFailed,
+    require_range_sums,
+)
+from watershed.spark.judging.proof_window import PartitionPair
+from watershed.spark.judging.range_comparison import compare_chunks
+from watershed.spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES
+from watershed.spark.judging.verdict import (
     ChunkRow,
     ConfirmedDifference,
     Counts,
@@ -20,7 +26,7 @@ from spark.judging.verdict import (
     judge_proof,
     mark_unverifiable,
 )
-from spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.offset_range import OffsetRange
 
 
 class ComparisonOutcome(NamedTuple):

@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from clusters.claim_rules import PartitionClaims
-from replicator.ledger.foreign_part import JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from spark.judging.key_state_reading import KeyStateJob, KeyStateResult
-from spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
-from spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
-from spark.judging.verdict import ChunkRow
-from spark.reading.external_marks import NO_MARKS, ExternalMarks
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
-from spark.reading.range_sums import RangeSum
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-from topology.record_transform import RecordTransform
+from watershed.clusters.claim_rules import PartitionClaims
+from watershed.replicator.ledger.foreign_part import JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from watershed.spark.judging.key_state_reading import KeyStateJob, KeyStateResult
+from watershed.spark.judging.proof_window import DEFAULT_CHUNK_OFFSETS, ProofWindow
+from watershed.spark.judging.record_difference import MAX_DIFFERENCE_EXAMPLES, RecordDifference
+from watershed.spark.judging.verdict import ChunkRow
+from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import QuarantinedOffset, RangeRequest, SumKind
+from watershed.spark.reading.range_sums import RangeSum
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.topology.record_transform import RecordTransform
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from clusters.cluster_protocol import LogRange
-from clusters.flow_records import StartPosition
-from replicator.errors import ReplicatorError
-from replicator.ledger.foreign_part import JoinedOffsetMap
-from replicator.ledger.offset_map import OffsetMap
-from spark.reading.offset_range import OffsetRange
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.flow_records import StartPosition
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.foreign_part import JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.reading.offset_range import OffsetRange
 
 DEFAULT_CHUNK_OFFSETS = 50_000  # source offsets, where the partition's size in bytes is not known
 TARGET_CHUNK_BYTES = 64 << 20

@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from clusters.errors import Unauthorised
-from clusters.record_fingerprint import encode_headers_bin
-from clusters.settings import ConnectionSettings
-from replicator.copy.quarantine import QuarantinedRecord, read_quarantine
-from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.record_difference import DifferenceExample, RecordDifference, build_example
-from spark.judging.verdict import ConfirmedDifference
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import QuarantinedOffset
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-from spark.reading.schema_id_rewrite import rewrite_schema_ids
-from topology.plan import PlanFlow
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.record_fingerprint import encode_headers_bin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.quarantine import QuarantinedRecord, read_quarantine
+from watershed.spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.record_difference import DifferenceExample, RecordDifference, build_example
+from watershed.spark.judging.verdict import ConfirmedDifference
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import QuarantinedOffset
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
+from watershed.topology.plan import PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from spark.fingerprint import ChunkSum
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, require_range_sums
-from spark.judging.proof_window import PartitionPair, cut_chunks
-from spark.judging.verdict import ChunkRow, ComparisonMeans, compare_sums
-from spark.reading.batch_matching import MatchedBatches, match_batches
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import RangeRequest, SumKind
-from spark.reading.range_sums import RangeSum
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders, require_range_sums
+from watershed.spark.judging.proof_window import PartitionPair, cut_chunks
+from watershed.spark.judging.verdict import ChunkRow, ComparisonMeans, compare_sums
+from watershed.spark.reading.batch_matching import MatchedBatches, match_batches
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import RangeRequest, SumKind
+from watershed.spark.reading.range_sums import RangeSum
 
 _LISTS = 256  # chunks whose batches are listed at once
 _LITTLE = 100_000  # source offsets of all partitions: a second of one core by records, on both sides

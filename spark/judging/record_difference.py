@@ -20,10 +20,10 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from replicator.ledger.offset_map import ExplicitRun
-from spark.fingerprint import RecordFingerprints
-from spark.judging.longest_chain import find_longest_chain, number_occurrences
-from spark.reading.xxh64 import I64, U64
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.longest_chain import find_longest_chain, number_occurrences
+from watershed.spark.reading.xxh64 import I64, U64
 
 # records left after equal heads and tails are cut off; above, only lower bounds are given
 MAX_ALIGNED_RECORDS = 400_000

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from clusters.claim_rules import ClaimedPartition, PartitionClaims
-from clusters.flow_records import read_flows
-from clusters.producer_registry import read_producers
-from clusters.settings import ConnectionSettings
-from replicator.ledger.claims import read_claims
-from topology.plan import PlanFlow
+from watershed.clusters.claim_rules import ClaimedPartition, PartitionClaims
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.producer_registry import read_producers
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.claims import read_claims
+from watershed.topology.plan import PlanFlow
 
 if TYPE_CHECKING:
-    from spark.judging.proof_inputs import ProofPartition, ProofReaders
+    from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders
 
 NO_KNOWN_PRODUCER = -2  # an id that no producer has (batches without a producer id have -1)
 

@@ -15,17 +15,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from replicator.ledger.column_rows import ColumnRows
-from replicator.ledger.offset_map import ExplicitRun
-from spark.fingerprint import RecordFingerprints
-from spark.judging.record_difference import (
+from watershed.replicator.ledger.column_rows import ColumnRows
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.record_difference import (
     MAX_DIFFERENCE_EXAMPLES,
     DifferenceExample,
     NeighbourSearch,
     RecordDifference,
     compare_records,
 )
-from spark.reading.xxh64 import U64
+from watershed.spark.reading.xxh64 import U64
 
 # fingerprints → source offsets in front of the compared range that hold them, rising; those that are found
 EarlierSearch = Callable[[U64], Mapping[int, Sequence[int]]]

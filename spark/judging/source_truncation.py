@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from clusters.cluster_protocol import LogRange
-from spark.judging.flow_observation import FlowFacts
-from spark.judging.proof_window import ObservedPartition
-from spark.reading.range_requests import RangeRequest
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.spark.judging.flow_observation import FlowFacts
+from watershed.spark.judging.proof_window import ObservedPartition
+from watershed.spark.reading.range_requests import RangeRequest
 
 _MOST = 1_000_000  # target offsets that are looked at
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
-from spark.fingerprint import ChunkSum
-from spark.judging.merkle_tree import compute_merkle_root, encode_leaf
-from spark.judging.proof_window import PartitionPair
-from spark.judging.record_difference import RecordDifference
-from spark.reading.offset_range import OffsetRange
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.judging.merkle_tree import compute_merkle_root, encode_leaf
+from watershed.spark.judging.proof_window import PartitionPair
+from watershed.spark.judging.record_difference import RecordDifference
+from watershed.spark.reading.offset_range import OffsetRange
 
 Verdict = Literal["proven", "repeated", "different", "incomplete", "error"]
 ComparisonMeans = Literal["batches", "records", "both"]

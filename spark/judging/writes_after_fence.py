@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from clusters.cluster_protocol import LogRange, ReadIsolation
-from clusters.errors import ClusterError
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import ProducerState
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition
-from spark.judging.verdict import Counts, ProofJudgement
-from spark.reading.offset_range import OffsetRange
-from topology.shell_command import render_shell_command
+from watershed.clusters.cluster_protocol import LogRange, ReadIsolation
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import ProducerState
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition
+from watershed.spark.judging.verdict import Counts, ProofJudgement
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.topology.shell_command import render_shell_command
 
 _COUNTED = 200_000  # offsets of stragglers that are counted record by record; beyond, by offsets
 _NAMED = 5

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from clusters.bounded_gzip import gunzip
-from clusters.varints import decode_zigzag
-from spark.fingerprint import RecordSlices
-from spark.reading.xxh64 import I64, ByteArray
+from watershed.clusters.bounded_gzip import gunzip
+from watershed.clusters.varints import decode_zigzag
+from watershed.spark.fingerprint import RecordSlices
+from watershed.spark.reading.xxh64 import I64, ByteArray
 
 HEADER_STRUCT = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER_STRUCT.size  # 61

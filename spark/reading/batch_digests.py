@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from clusters.record_fingerprint import UINT64_MASK
-from spark.fingerprint import ChunkSum, compute_order_weights
-from spark.reading.batch_decoding import HEADER_BYTES, BatchView
-from spark.reading.batch_headers import HEADER_DTYPE, BatchHeaders, compute_last_offsets
-from spark.reading.xxh64 import I64, U64, hash_longs
+from watershed.clusters.record_fingerprint import UINT64_MASK
+from watershed.spark.fingerprint import ChunkSum, compute_order_weights
+from watershed.spark.reading.batch_decoding import HEADER_BYTES, BatchView
+from watershed.spark.reading.batch_headers import HEADER_DTYPE, BatchHeaders, compute_last_offsets
+from watershed.spark.reading.xxh64 import I64, U64, hash_longs
 
 _KEPT = 0x0F  # attributes: codec and kind of timestamp
 hash_payload = xxhash.xxh3_64_intdigest

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
 
-from clusters.claim_rules import SEQUENCE_MODULUS, PartitionClaims
-from spark.reading.batch_decoding import (
+from watershed.clusters.claim_rules import SEQUENCE_MODULUS, PartitionClaims
+from watershed.spark.reading.batch_decoding import (
     CRC_START_POSITION,
     HEADER_BYTES,
     MAGIC_POSITION,
@@ -25,7 +25,7 @@ from spark.reading.batch_decoding import (
     is_abort_marker,
     require_magic_2,
 )
-from spark.reading.xxh64 import I64
+from watershed.spark.reading.xxh64 import I64
 
 HEADER_DTYPE = np.dtype(
     [

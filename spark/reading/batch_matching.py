@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from spark.fingerprint import ChunkSum
-from spark.reading.batch_digests import BatchDigests, sum_batch_digests
-from spark.reading.offset_range import OffsetRange
-from spark.reading.xxh64 import I64
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.reading.batch_digests import BatchDigests, sum_batch_digests
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.xxh64 import I64
 
 MIN_LISTED_BYTES = 8 << 10  # bytes of a batch as stored; the worker merges smaller ones
 

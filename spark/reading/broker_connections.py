@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire.broker_pool import BrokerPool
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.transport import ReceiveBuffer
-from spark.reading.read_rate import ReadRate
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.transport import ReceiveBuffer
+from watershed.spark.reading.read_rate import ReadRate
 
 PROOF_CLIENT_ID = "watershed-verify"
 

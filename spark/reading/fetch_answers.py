@@ -13,19 +13,19 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from clusters.claim_rules import PartitionClaims
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.messages import EARLIEST, READ_COMMITTED, FetchedPartition, FetchPartition
-from clusters.wire.transport import ReceiveBuffer
-from spark.errors import NotReadable
-from spark.reading.batch_headers import find_batch_edges, find_next_offset
-from spark.reading.broker_connections import BrokerConnections
-from spark.reading.external_marks import NO_MARKS, ExternalMarks
-from spark.reading.offset_range import OffsetRange
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.clusters.claim_rules import PartitionClaims
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.messages import EARLIEST, READ_COMMITTED, FetchedPartition, FetchPartition
+from watershed.clusters.wire.transport import ReceiveBuffer
+from watershed.spark.errors import NotReadable
+from watershed.spark.reading.batch_headers import find_batch_edges, find_next_offset
+from watershed.spark.reading.broker_connections import BrokerConnections
+from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 
 _FETCH_BYTES = 4 << 20
 NO_PROGRESS_TIMEOUT_S = 60.0  # without any progress

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from clusters.partition_status_records import (
+from watershed.clusters.partition_status_records import (
     PartitionStatus,
     StatusFollower,
     read_partition_statuses,
     renew_report,
 )
-from clusters.settings import resolve_connection_settings
-from clusters.worker_heartbeats import WorkerHeartbeat
-from replicator.partition_states import PAUSED
-from topology.plan import PlanCluster
-from topology.quantities import render_duration
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.partition_states import PAUSED
+from watershed.topology.plan import PlanCluster
+from watershed.topology.quantities import render_duration
 
 log = logging.getLogger("watershed.verify")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 
-from clusters.settings import resolve_connection_settings
-from spark.reading.fetch_answers import PartitionAddress
-from spark.reading.range_requests import RangeRequest
-from topology.plan import PlanCluster
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.topology.plan import PlanCluster
 
 
 def build_partition_address(cluster: PlanCluster, request: RangeRequest) -> PartitionAddress:

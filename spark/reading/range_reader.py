@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
-from spark.errors import NotReadable
-from spark.fingerprint import RecordFingerprints, fingerprint_slices, join_fingerprints
-from spark.reading.batch_decoding import (
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
+from watershed.spark.errors import NotReadable
+from watershed.spark.fingerprint import RecordFingerprints, fingerprint_slices, join_fingerprints
+from watershed.spark.reading.batch_decoding import (
     HEADER_BYTES,
     BatchView,
     CorruptBatch,
@@ -24,8 +24,8 @@ from spark.reading.batch_decoding import (
     locate_payload_records,
     locate_records,
 )
-from spark.reading.batch_digests import BatchDigests, digest_batches, hash_payload
-from spark.reading.batch_headers import (
+from watershed.spark.reading.batch_digests import BatchDigests, digest_batches, hash_payload
+from watershed.spark.reading.batch_headers import (
     APPEND_TIME,
     CODEC,
     BatchHeaders,
@@ -36,12 +36,12 @@ from spark.reading.batch_headers import (
     find_counted_batches,
     hash_payloads,
 )
-from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import FetchAnswer, PartitionAddress, fetch_range
-from spark.reading.offset_range import OffsetRange
-from spark.reading.read_limits import borrow_connections
-from spark.reading.schema_id_rewrite import rewrite_schema_ids
-from spark.reading.xxh64 import I64
+from watershed.spark.reading.broker_connections import BrokerConnections
+from watershed.spark.reading.fetch_answers import FetchAnswer, PartitionAddress, fetch_range
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.read_limits import borrow_connections
+from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
+from watershed.spark.reading.xxh64 import I64
 
 _BLOCK_RECORDS = 40_000  # records that are hashed together: more of them are faster, fewer need less memory
 _OPENED_BYTES = 64 << 20  # bytes of decompressed batches that are hashed together

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from clusters.claim_rules import PartitionClaims
-from spark.reading.external_marks import NO_MARKS, ExternalMarks
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-from topology.record_transform import RecordTransform
+from watershed.clusters.claim_rules import PartitionClaims
+from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.topology.record_transform import RecordTransform
 
 SumKind = Literal["batches", "lists", "records"]
 

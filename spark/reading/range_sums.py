@@ -9,18 +9,18 @@ from functools import partial
 
 import numpy as np
 
-from clusters.errors import ClusterError
-from clusters.record_fingerprint import UINT64_MASK
-from spark.errors import NotReadable
-from spark.fingerprint import ChunkSum, RecordFingerprints, sum_fingerprints
-from spark.reading.batch_digests import BatchDigests, join_digests, sum_batch_digests
-from spark.reading.batch_matching import MIN_LISTED_BYTES
-from spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_batch_digests, read_fingerprints
-from spark.reading.range_requests import RangeRequest
-from topology.plan import PlanCluster
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.record_fingerprint import UINT64_MASK
+from watershed.spark.errors import NotReadable
+from watershed.spark.fingerprint import ChunkSum, RecordFingerprints, sum_fingerprints
+from watershed.spark.reading.batch_digests import BatchDigests, join_digests, sum_batch_digests
+from watershed.spark.reading.batch_matching import MIN_LISTED_BYTES
+from watershed.spark.reading.fetch_answers import OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_address import build_partition_address
+from watershed.spark.reading.range_reader import read_batch_digests, read_fingerprints
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.topology.plan import PlanCluster
 
 _SPAN = 0x9E3779B97F4A7C15  # odd, and no number of records
 

@@ -12,13 +12,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.wire.connection import open_connection
-from spark.reading.broker_connections import PROOF_CLIENT_ID, BrokerConnections
-from spark.reading.lag_pause import LagLimit, LagPause
-from spark.reading.range_requests import RangeRequest, group_into_tasks
-from spark.reading.read_rate import ReadRate
-from topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.wire.connection import open_connection
+from watershed.spark.reading.broker_connections import PROOF_CLIENT_ID, BrokerConnections
+from watershed.spark.reading.lag_pause import LagLimit, LagPause
+from watershed.spark.reading.range_requests import RangeRequest, group_into_tasks
+from watershed.spark.reading.read_rate import ReadRate
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
 
 TaskRow = TypeVar("TaskRow")
 TaskResult = TypeVar("TaskResult")

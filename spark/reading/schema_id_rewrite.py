@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from clusters.registry.schema_id_translation import SideSchemaIds, read_schema_ids
-from clusters.settings import ConnectionSettings
-from spark.fingerprint import RecordSlices
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs, SchemaIdPairs
-from spark.reading.xxh64 import I64, ByteArray
-from topology.plan import PlanFlow
+from watershed.clusters.registry.schema_id_translation import SideSchemaIds, read_schema_ids
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.fingerprint import RecordSlices
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs, SchemaIdPairs
+from watershed.spark.reading.xxh64 import I64, ByteArray
+from watershed.topology.plan import PlanFlow
 
 
 def read_schema_id_pairs(

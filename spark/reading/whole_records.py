@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from spark.errors import NotReadable
-from spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
-from spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
-from spark.reading.fetch_answers import PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_record_batches
-from spark.reading.schema_id_rewrite import rewrite_schema_ids
-from spark.reading.xxh64 import ByteArray
+from watershed.spark.errors import NotReadable
+from watershed.spark.fingerprint import RecordFingerprints, RecordSlices, fingerprint_slices
+from watershed.spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_record_batches
+from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
+from watershed.spark.reading.xxh64 import ByteArray
 
 
 @dataclass(frozen=True, slots=True)

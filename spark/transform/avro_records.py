@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from clusters.registry.record_schemas import WriterSchema
-from clusters.registry.schema_id_translation import SCHEMA_ID_PREFIX_BYTES
-from clusters.varints import encode_zigzag
-from spark.transform.avro_schemas import AvroSchema, AvroType, parse_avro_schema, split_nullable
-from spark.transform.avro_skipping import Skip, SkipBuilder, build_record_skip, read_long
-from spark.transform.avro_values import Read, Write, build_record_reader, build_writer
-from spark.transform.field_paths import join_path
-from spark.transform.field_plan import FieldChange, FieldPlan, build_change_tree
+from watershed.clusters.registry.record_schemas import WriterSchema
+from watershed.clusters.registry.schema_id_translation import SCHEMA_ID_PREFIX_BYTES
+from watershed.clusters.varints import encode_zigzag
+from watershed.spark.transform.avro_schemas import AvroSchema, AvroType, parse_avro_schema, split_nullable
+from watershed.spark.transform.avro_skipping import Skip, SkipBuilder, build_record_skip, read_long
+from watershed.spark.transform.avro_values import Read, Write, build_record_reader, build_writer
+from watershed.spark.transform.field_paths import join_path
+from watershed.spark.transform.field_plan import FieldChange, FieldPlan, build_change_tree
 
 _Pieces = list[bytes]
 # (data, where it begins, values of the changes, pieces of the new bytes) → where it ends

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from topology.bounded_json import parse_json
+from watershed.topology.bounded_json import parse_json
 
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.varints import decode_zigzag
-from spark.transform.avro_schemas import AvroSchema, AvroType
+from watershed.clusters.varints import decode_zigzag
+from watershed.spark.transform.avro_schemas import AvroSchema, AvroType
 
 Skip = Callable[[bytes, int], int]  # (data, where it begins) → where it ends
 

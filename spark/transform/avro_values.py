@@ -14,9 +14,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from clusters.varints import encode_zigzag
-from spark.transform.avro_schemas import MAX_DIGITS, AvroSchema, AvroType, split_nullable
-from spark.transform.avro_skipping import (
+from watershed.clusters.varints import encode_zigzag
+from watershed.spark.transform.avro_schemas import MAX_DIGITS, AvroSchema, AvroType, split_nullable
+from watershed.spark.transform.avro_skipping import (
     SkipBuilder,
     check_bits,
     check_count,
@@ -24,8 +24,8 @@ from spark.transform.avro_skipping import (
     read_length,
     read_long,
 )
-from spark.transform.column_types import check_day, check_time, name_column_type
-from spark.transform.field_paths import join_path
+from watershed.spark.transform.column_types import check_day, check_time, name_column_type
+from watershed.spark.transform.field_paths import join_path
 
 Read = Callable[[bytes, int], tuple[Any, int]]
 Write = Callable[[Any], bytes]

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from topology.record_transform import RegistryFormat
+from watershed.topology.record_transform import RegistryFormat
 
 # Years 1 to 9999, which dates and timestamps of SQL have; beyond them functions fail in ways that name no record.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from clusters.registry.subject_names import SUBJECT_SIDES
-from spark.transform.column_types import find_unfit_column
-from spark.transform.expression_rules import WrongExpression, check_expression
-from spark.transform.field_plan import FieldPlan
-from spark.transform.record_rows import (
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES
+from watershed.spark.transform.column_types import find_unfit_column
+from watershed.spark.transform.expression_rules import WrongExpression, check_expression
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.record_rows import (
     DECIDED_COLUMNS,
     FIELDS_COLUMN,
     RECORD_COLUMNS,
@@ -25,7 +25,7 @@ from spark.transform.record_rows import (
     open_parts,
     pack_rows,
 )
-from topology.record_transform import (
+from watershed.topology.record_transform import (
     REGISTRY_FORMATS,
     ChangedPart,
     RecordTransform,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from spark.errors import SparkError
-from topology.record_expressions import ALLOWED_FUNCTIONS, SECRET_FUNCTION
+from watershed.spark.errors import SparkError
+from watershed.topology.record_expressions import ALLOWED_FUNCTIONS, SECRET_FUNCTION
 
 _ONE_WAY: Final = frozenset({"sha", "sha1", "sha2"})
 _AROUND_SECRETS: Final = frozenset({"concat", "concat_ws"})

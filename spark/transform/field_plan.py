@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from clusters.registry.subject_names import SubjectSide
-from topology.record_transform import RegistryFormat
+from watershed.clusters.registry.subject_names import SubjectSide
+from watershed.topology.record_transform import RegistryFormat
 
 _DROPPED: Final = -1
 

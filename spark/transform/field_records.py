@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from clusters.registry.record_schemas import SideSchemas, UnknownSchema, WriterSchema, read_schema_id
-from clusters.registry.schema import AVRO, PROTOBUF
-from spark.transform.avro_records import build_avro_records
-from spark.transform.column_types import build_column
-from spark.transform.field_plan import FieldPlan
+from watershed.clusters.registry.record_schemas import SideSchemas, UnknownSchema, WriterSchema, read_schema_id
+from watershed.clusters.registry.schema import AVRO, PROTOBUF
+from watershed.spark.transform.avro_records import build_avro_records
+from watershed.spark.transform.column_types import build_column
+from watershed.spark.transform.field_plan import FieldPlan
 
 _UNKNOWN = "\0unknown schema"  # no reason of a record begins so
 _FORMS = {"avro": AVRO, "protobuf": PROTOBUF}  # as registries call them
@@ -106,7 +106,7 @@ def _build_records(writer: WriterSchema, plan: FieldPlan) -> FieldRecords | str:
     try:
         if plan.form == "avro":
             return build_avro_records(writer, plan)
-        from spark.transform.protobuf_records import build_protobuf_records  # a library that only these need
+        from watershed.spark.transform.protobuf_records import build_protobuf_records  # a library that only these need
 
         return build_protobuf_records(writer, plan)
     except ValueError as error:

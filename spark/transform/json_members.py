@@ -37,7 +37,7 @@ class MemberChanges:
             here = found
             for name in names[:-1]:
                 below = here.members.setdefault(name, cls())
-                assert isinstance(below, MemberChanges), "paths are apart (topology.record_transform)"
+                assert isinstance(below, MemberChanges), "paths are apart (watershed.topology.record_transform)"
                 here = below
             here.members[names[-1]] = text
         return found

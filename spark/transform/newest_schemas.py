@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.record_schemas import read_writer_schema
-from clusters.registry.subject_names import SubjectSide, parse_subject
-from clusters.registry.subject_selection import is_subject_of_topics
-from spark.transform.field_plan import FieldPlan
-from spark.transform.field_records import explain_unfit_schema
-from topology.plan import PlanFlow
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.record_schemas import read_writer_schema
+from watershed.clusters.registry.subject_names import SubjectSide, parse_subject
+from watershed.clusters.registry.subject_selection import is_subject_of_topics
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.field_records import explain_unfit_schema
+from watershed.topology.plan import PlanFlow
 
 
 class UnfitVersion(NamedTuple):

@@ -15,13 +15,13 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 
-from clusters.registry.protobuf_compiler import MAIN_PROTO
-from clusters.registry.record_schemas import WriterSchema
-from clusters.registry.schema_id_translation import SCHEMA_ID_PREFIX_BYTES
-from clusters.varints import decode_uvarint, decode_zigzag, encode_uvarint
-from spark.transform.field_paths import join_path
-from spark.transform.field_plan import FieldChange, FieldPlan, build_change_tree
-from spark.transform.protobuf_values import Encode, ReadMessage, build_encoder, build_fields_reader
+from watershed.clusters.registry.protobuf_compiler import MAIN_PROTO
+from watershed.clusters.registry.record_schemas import WriterSchema
+from watershed.clusters.registry.schema_id_translation import SCHEMA_ID_PREFIX_BYTES
+from watershed.clusters.varints import decode_uvarint, decode_zigzag, encode_uvarint
+from watershed.spark.transform.field_paths import join_path
+from watershed.spark.transform.field_plan import FieldChange, FieldPlan, build_change_tree
+from watershed.spark.transform.protobuf_values import Encode, ReadMessage, build_encoder, build_fields_reader
 
 _MOST_INDEXES: Final = 100  # messages are not nested deeper
 _VARINT, _EIGHT, _SIZED, _FOUR = 0, 1, 2, 5  # wire types

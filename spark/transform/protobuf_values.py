@@ -11,9 +11,9 @@ import pyarrow.types as pt
 from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from spark.transform.column_types import UINT64_COLUMN, check_time, name_column_type
-from spark.transform.field_paths import join_path
-from spark.transform.field_plan import FieldChange
+from watershed.spark.transform.column_types import UINT64_COLUMN, check_time, name_column_type
+from watershed.spark.transform.field_paths import join_path
+from watershed.spark.transform.field_plan import FieldChange
 
 ReadMessage = Callable[[Any], Any]  # a message, or a value of a field, → what the column takes
 Encode = Callable[[Any], bytes]

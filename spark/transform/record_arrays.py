@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from clusters.varints import decode_zigzag
-from replicator.batch.codecs import NONE, compress_payload, decompress_payload
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
-from replicator.batch.record_columns import (
+from watershed.clusters.varints import decode_zigzag
+from watershed.replicator.batch.codecs import NONE, compress_payload, decompress_payload
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch, decode_batches
+from watershed.replicator.batch.record_columns import (
     Numbers,
     RecordBodies,
     decode_record_bodies_at_once,
@@ -26,7 +26,7 @@ from replicator.batch.record_columns import (
     write_varints_at,
     zigzag_numbers,
 )
-from replicator.batch.records import RawRecord, decode_records, encode_batch_front
+from watershed.replicator.batch.records import RawRecord, decode_records, encode_batch_front
 
 _Rows = slice | Numbers | np.ndarray[Any, np.dtype[np.bool_]]
 _FIRST_TIME_AT: Final = 27

@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from clusters.registry.record_schemas import (
+from watershed.clusters.registry.record_schemas import (
     NO_RECORD_SCHEMAS,
     RecordSchemas,
     SideSchemas,
     UnknownSchema,
     read_schema_id,
 )
-from clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
-from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
-from clusters.varints import decode_zigzag, encode_zigzag
-from replicator.batch.egress_compression import compress_batch
-from replicator.batch.record_batch import decode_batch
-from spark.errors import SparkError
-from spark.transform.column_types import list_column
-from spark.transform.field_plan import FieldPlan
-from spark.transform.field_records import SchemaReader, render_unknown_schema
-from spark.transform.json_members import MemberChanges, change_members
-from spark.transform.record_arrays import (
+from watershed.clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from watershed.clusters.varints import decode_zigzag, encode_zigzag
+from watershed.replicator.batch.egress_compression import compress_batch
+from watershed.replicator.batch.record_batch import decode_batch
+from watershed.spark.errors import SparkError
+from watershed.spark.transform.column_types import list_column
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.field_records import SchemaReader, render_unknown_schema
+from watershed.spark.transform.json_members import MemberChanges, change_members
+from watershed.spark.transform.record_arrays import (
     SPARE,
     BinaryColumn,
     EncodedBatch,
@@ -49,12 +49,12 @@ from spark.transform.record_arrays import (
     open_stored,
     restore_records,
 )
-from spark.transform.shared_memory import MemoryRegion, RegionWriter, read_assignment
-from topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
+from watershed.spark.transform.shared_memory import MemoryRegion, RegionWriter, read_assignment
+from watershed.topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
 if TYPE_CHECKING:
-    from topology.egress_compression import EgressCompression
-    from topology.secret_ref import SecretRef
+    from watershed.topology.egress_compression import EgressCompression
+    from watershed.topology.secret_ref import SecretRef
 
 # Of one Arrow batch between SQL and Python: as many rows as take about _TABLE_BYTES, within these bounds.
 _LEAST_ROWS, _MOST_ROWS, _TABLE_BYTES = 64, 32_768, 4 << 20
@@ -202,7 +202,7 @@ class RowBuilder:
     _places: dict[str, RegionWriter] = field(default_factory=dict)  # by the memory that parts name
 
     def __post_init__(self) -> None:
-        from clusters.secrets import SecretResolver
+        from watershed.clusters.secrets import SecretResolver
 
         resolver = SecretResolver("", os.environ, where="transform.secrets")
         self._secrets = {name: resolver.text(name, ref) for name, ref in self.needs.secrets}

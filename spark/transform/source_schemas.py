@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.record_schemas import (
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.record_schemas import (
     RecordSchemas,
     SideSchemas,
     UnknownSchema,
@@ -18,11 +18,11 @@ from clusters.registry.record_schemas import (
     list_subject_ids,
     read_writer_schema,
 )
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
-from clusters.settings import resolve_connection_settings
-from topology.plan import Plan
-from topology.record_transform import RecordTransform
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.topology.plan import Plan
+from watershed.topology.record_transform import RecordTransform
 
 TopicPlace = tuple[str, str]  # alias of the cluster, topic
 

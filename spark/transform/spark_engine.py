@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from clusters.registry.record_schemas import UnknownSchema
-from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
-from replicator.batch.records import RawRecord, decode_record_fields, decode_records
-from replicator.batch.repack import RejectedRecord
-from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
-from spark.transform.compiled_transform import CompiledTransform, compile_transform
-from spark.transform.expression_rules import WrongExpression
-from spark.transform.field_records import parse_unknown_schema
-from spark.transform.record_rows import SourcePart
-from spark.transform.shared_memory import MemoryFile, SharedMemory
-from topology.record_transform import RecordTransform
+from watershed.clusters.registry.record_schemas import UnknownSchema
+from watershed.replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
+from watershed.replicator.batch.records import RawRecord, decode_record_fields, decode_records
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
+from watershed.spark.transform.compiled_transform import CompiledTransform, compile_transform
+from watershed.spark.transform.expression_rules import WrongExpression
+from watershed.spark.transform.field_records import parse_unknown_schema
+from watershed.spark.transform.record_rows import SourcePart
+from watershed.spark.transform.shared_memory import MemoryFile, SharedMemory
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

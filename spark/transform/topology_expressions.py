@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.settings import resolve_connection_settings
-from spark.session import borrow_spark_session
-from spark.transform.compiled_transform import compile_transform, find_wrong_expressions, plan_fields
-from spark.transform.newest_schemas import find_unfit_versions
-from topology.finding import Label, Problem
-from topology.loader import LoadedTopology
-from topology.model import Flow
-from topology.plan import Plan
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.spark.session import borrow_spark_session
+from watershed.spark.transform.compiled_transform import compile_transform, find_wrong_expressions, plan_fields
+from watershed.spark.transform.newest_schemas import find_unfit_versions
+from watershed.topology.finding import Label, Problem
+from watershed.topology.loader import LoadedTopology
+from watershed.topology.model import Flow
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

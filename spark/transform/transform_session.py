@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from spark.errors import WrongUse
-from spark.session import create_spark_session, end_session, is_local_master, read_spark_master
-from spark.transform.compiled_transform import compile_transform
-from spark.transform.shared_memory import SharedMemory, can_share_memory
-from spark.transform.spark_engine import SparkTransformEngine
-from topology.plan import Plan
+from watershed.spark.errors import WrongUse
+from watershed.spark.session import create_spark_session, end_session, is_local_master, read_spark_master
+from watershed.spark.transform.compiled_transform import compile_transform
+from watershed.spark.transform.shared_memory import SharedMemory, can_share_memory
+from watershed.spark.transform.spark_engine import SparkTransformEngine
+from watershed.topology.plan import Plan
 
 _SETTINGS: Final = {
     "spark.driver.memory": "2g",
@@ -30,7 +30,7 @@ _SETTINGS: Final = {
     "spark.rpc.message.maxSize": "512",  # MiB; a micro-batch travels with its tasks
 }
 # Elsewhere our packages come with the tasks.
-_LOCAL: Final = {"spark.python.daemon.module": "spark.transform.python_daemon"}
+_LOCAL: Final = {"spark.python.daemon.module": "watershed.spark.transform.python_daemon"}
 _MUST: Final = {"spark.python.worker.reuse": "true"}  # a Python process for each task would cost more than the task
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from clusters.errors import ClusterError
-from clusters.registry.record_schemas import RecordSchemas, UnknownSchema
-from replicator.batch.record_columns import Numbers
-from replicator.errors import BadBatch
-from spark.errors import NotReadable, SparkError
-from spark.fingerprint import (
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.registry.record_schemas import RecordSchemas, UnknownSchema
+from watershed.replicator.batch.record_columns import Numbers
+from watershed.replicator.errors import BadBatch
+from watershed.spark.errors import NotReadable, SparkError
+from watershed.spark.fingerprint import (
     ChunkSum,
     RecordFingerprints,
     RecordSlices,
@@ -30,22 +30,34 @@ from spark.fingerprint import (
     join_fingerprints,
     sum_fingerprints,
 )
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_record_batches
-from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
-from spark.reading.range_sums import RangeSum
-from spark.reading.schema_id_rewrite import rewrite_schema_ids
-from spark.reading.whole_records import WholeRecord, build_whole_records
-from spark.transform.compiled_transform import build_record_columns, change_records, compile_transform, plan_fields
-from spark.transform.field_records import parse_unknown_schema
-from spark.transform.record_arrays import RecordArrays
-from spark.transform.record_rows import ChangedRecords, ChangeOrder, DecisionReader, RowBuilder, RowNeeds, SourcePart
-from spark.transform.source_schemas import SourceSchemas, TopicPlace
-from spark.transform.spark_engine import find_record_condition
-from topology.plan import Plan, PlanCluster
-from topology.record_transform import RecordTransform
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_address import build_partition_address
+from watershed.spark.reading.range_reader import read_record_batches
+from watershed.spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
+from watershed.spark.reading.range_sums import RangeSum
+from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
+from watershed.spark.reading.whole_records import WholeRecord, build_whole_records
+from watershed.spark.transform.compiled_transform import (
+    build_record_columns,
+    change_records,
+    compile_transform,
+    plan_fields,
+)
+from watershed.spark.transform.field_records import parse_unknown_schema
+from watershed.spark.transform.record_arrays import RecordArrays
+from watershed.spark.transform.record_rows import (
+    ChangedRecords,
+    ChangeOrder,
+    DecisionReader,
+    RowBuilder,
+    RowNeeds,
+    SourcePart,
+)
+from watershed.spark.transform.source_schemas import SourceSchemas, TopicPlace
+from watershed.spark.transform.spark_engine import find_record_condition
+from watershed.topology.plan import Plan, PlanCluster
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

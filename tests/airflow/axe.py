@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lab.jars import find_cache_folder
+from watershed.lab.jars import find_cache_folder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

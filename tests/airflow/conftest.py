@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fastapi.testclient import TestClient
 
     from tests.airflow.page_world import Manager
-    from topology.plan import Plan
+    from watershed.topology.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="watershed-airflow-"))
@@ -29,7 +29,6 @@ atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ |= {
     "AIRFLOW_HOME": str(HOME),
     "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
     "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
     "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME / 'airflow.db'}?timeout=60",
@@ -52,7 +51,7 @@ def airflow_database() -> None:
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A fresh WATERSHED_STATE; programs that a test left running in it are ended."""
-    from plugins.watershed.detached_process import DetachedProcess
+    from watershed.plugins.detached_process import DetachedProcess
 
     folder = tmp_path / "state"
     monkeypatch.setenv("WATERSHED_STATE", str(folder))
@@ -91,13 +90,13 @@ def page(topologies: dict[str, Plan], manager: Manager, monkeypatch: pytest.Monk
     from airflow.api_fastapi.core_api import security
     from fastapi.testclient import TestClient
 
-    from plugins.watershed.page import routes
     from tests.airflow.page_world import StillReaders, all_known
+    from watershed.plugins.page import routes
 
     routes.build_page_app.cache_clear()
     app = routes.build_page_app()
     app.state.page.readers = StillReaders()
     app.dependency_overrides[security.get_user] = lambda: SimpleNamespace(get_id=lambda: "1", get_name=lambda: "a")
-    monkeypatch.setattr("plugins.watershed.page.user_rights._known", all_known)
+    monkeypatch.setattr("watershed.plugins.page.user_rights._known", all_known)
     yield TestClient(app)
     routes.build_page_app.cache_clear()

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from clusters.crash_isolated_client import CallFailed, ClientProcesses
-from clusters.errors import ClusterError
+from watershed.clusters.crash_isolated_client import CallFailed, ClientProcesses
+from watershed.clusters.errors import ClusterError
 
 
 class Here:

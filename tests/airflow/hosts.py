@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from lab.detached_process import ProcessIdentity, is_alive, kill_process, list_children, spawn_detached
-from lab.process_sessions import end_sessions, list_session_members
+from watershed.lab.detached_process import ProcessIdentity, is_alive, kill_process, list_children, spawn_detached
+from watershed.lab.process_sessions import end_sessions, list_session_members
 
 SCRIPT = """
 set -e

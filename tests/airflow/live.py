@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import DateTime, column, create_engine, table, update
 
-from clusters.settings import resolve_connection_settings
-from lab import airflow, postgres, process_sessions, sample_applications
-from lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance
-from lab.detached_process import ProcessIdentity, is_alive, list_children
-from lab.preload import create_lab_topics
-from replicator.apply import apply_plan
 from tests.replicator.status_view import read_statuses
-from topology import compile_path
-from topology.plan import Plan
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.lab import airflow, postgres, process_sessions, sample_applications
+from watershed.lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance
+from watershed.lab.detached_process import ProcessIdentity, is_alive, list_children
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.apply import apply_plan
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 _T = TypeVar("_T")
 PARTITIONS = 2
@@ -239,10 +239,11 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
 
 
 def _bundles(somebodys: Path) -> str:
-    """Our DAG folder, and one of somebody's."""
+    """Our DAGs as they are installed, and a folder of somebody's."""
+    ours = "watershed.plugins.installed_dags.InstalledDagBundle"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
-    folders = {"dags-folder": {}, "own": {"path": str(somebodys)}}
-    return json.dumps([{"name": name, "classpath": local, "kwargs": where} for name, where in folders.items()])
+    bundles = (("watershed", ours, {}), ("own", local, {"path": str(somebodys)}))
+    return json.dumps([{"name": name, "classpath": kind, "kwargs": where} for name, kind, where in bundles])
 
 
 @contextmanager
@@ -261,15 +262,15 @@ def start_applications(pair: Lab, name: str, home: Path) -> dict[str, sample_app
     at = ["--cluster", "onprem", "--bootstrap", here.bootstrap]
     found = {
         "orders": sample_applications.start_application(
-            home, "orders", ["lab.orders_producer", "--topics", f"{name}.orders", "--rate", "20", *at]
+            home, "orders", ["watershed.lab.orders_producer", "--topics", f"{name}.orders", "--rate", "20", *at]
         ),
         "payments": sample_applications.start_application(
-            home, "payments", ["lab.orders_producer", "--topics", f"{name}.paid", "--rate", "10", *at]
+            home, "payments", ["watershed.lab.orders_producer", "--topics", f"{name}.paid", "--rate", "10", *at]
         ),
     }
     for group, topic in ((f"{name}-billing", "orders"), (f"{name}-ledger", "paid")):
         found[group] = sample_applications.start_application(
-            home, group, ["lab.billing_consumer", "--group", group, "--topics", f"{name}.{topic}", *at]
+            home, group, ["watershed.lab.billing_consumer", "--group", group, "--topics", f"{name}.{topic}", *at]
         )
     for group in (f"{name}-billing", f"{name}-ledger"):
         sample_applications.wait_for_count(found[group], "processed", 20, seconds=180)

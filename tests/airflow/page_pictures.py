@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.airflow import conftest as airflow_home  # before Airflow: sets where it lives
 from tests.airflow import page_world, ui
 from tests.airflow.page_site import STATES, Site, open_site
-from topology.plan import Plan
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -129,8 +129,8 @@ def _look(page: Page, site: Site, place: str, height: int) -> None:
 
 def _fill_charts(plan: Plan) -> None:
     """Three hours, with a gap in which nobody read."""
-    from plugins.watershed.page.lag_history import CHART_SLOT_S, LagSample
-    from plugins.watershed.page.routes import build_page_app
+    from watershed.plugins.page.lag_history import CHART_SLOT_S, LagSample
+    from watershed.plugins.page.routes import build_page_app
 
     now = time.time()
     readers = build_page_app().state.page.readers._readers

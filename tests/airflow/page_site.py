@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clusters.settings import ConnectionSettings
-from lab.hostile_broker import HostileBroker, build_friendly_answer
 from tests.airflow import page_world, ui
-from topology.plan import Plan
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.hostile_broker import HostileBroker, build_friendly_answer
+from watershed.topology.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
 STATES = {
@@ -61,7 +61,7 @@ class Site:
 def open_site(home: Path) -> Iterator[Site]:
     """Everything in this folder, with Airflow's api-server in this process. Its database must be there. Sets the
     environment."""
-    from lab import clusters
+    from watershed.lab import clusters
 
     topologies, broker = home / "topologies", home / "broker"
     topologies.mkdir()
@@ -88,7 +88,7 @@ def open_site(home: Path) -> Iterator[Site]:
 def _proof(state: Path) -> None:
     folder = state / "runs" / "verify__shop" / "run1" / "prove" / "1"
     folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "watershed.spark.verify"}))
     (folder / "log").write_text("")
     told = {"verdict": "different", "unproven": 3, "altered": 3, "records": 120_445, "level": "L2", "mode": "rolling"}
     (folder / "summary.json").write_text(json.dumps(told))

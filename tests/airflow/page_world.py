@@ -16,25 +16,31 @@ from typing import Any
 
 from fastapi.testclient import TestClient
 
-from clusters.admin import Admin
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.flow_records import FlowRecord, write_flow
-from clusters.partition_status_records import PartitionStatus, write_partition_status
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
-from cutover.actions import RequestProof
-from cutover.failover.failover_plan import plan_failover
-from cutover.journal.hash_chain import Journal
-from cutover.observations import ApprovalAnswer, ProofOutcome
-from cutover.run_plan import plan_migration
-from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
-from replicator.partition_states import REMEDIES
 from tests.cutover.failover_world import a_dead_source
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import POLICY, World, a_migration
-from topology import compile_path
-from topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import (
+    FLOWS_TOPIC,
+    JOURNAL_TOPIC,
+    STATUS_TOPIC,
+    ControlWriter,
+    ensure_control_topics,
+)
+from watershed.clusters.flow_records import FlowRecord, write_flow
+from watershed.clusters.partition_status_records import PartitionStatus, write_partition_status
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.journal.hash_chain import Journal
+from watershed.cutover.observations import ApprovalAnswer, ProofOutcome
+from watershed.cutover.run_plan import plan_migration
+from watershed.plugins.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
+from watershed.replicator.partition_states import REMEDIES
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
 
 ADDRESS = "127.0.0.1:1"  # of clusters that nobody asks
 NOW = 1_900_000_000.0
@@ -203,7 +209,7 @@ def journal(settings: ConnectionSettings, plan: Plan, other: Plan, dag: str = "m
             plan=plan,
             wave="orders",
             actor=f"airflow {dag}",
-            run_id=f"migrate.{RUNS[number - 1]}.orders",  # as `plugins.watershed.steps.step_driver` names it
+            run_id=f"migrate.{RUNS[number - 1]}.orders",  # as `plugins.steps.step_driver` names it
             journal=Journal(log, plan.topology, f"airflow {number}", lambda: since + world.now),  # noqa: B023
             approve=lambda _asked: ApprovalAnswer(0, True, "ops", "in the Airflow UI or by its API"),
             prove=prove,
@@ -276,7 +282,7 @@ class StillReaders:
 
 def all_known(ids: list[str]) -> list[Any]:
     """In place of Airflow's table of DAGs: it has parsed all of them."""
-    from plugins.watershed.page.user_rights import KnownDag
+    from watershed.plugins.page.user_rights import KnownDag
 
     return [KnownDag(each, None, True) for each in ids]
 
@@ -307,11 +313,11 @@ def everywhere(plan: Plan, snapshot: ClusterSnapshot) -> dict[str, ClusterSnapsh
 
 
 def proof_in(state: Path, dag: str, run: str = "manual__2026-11-22T00:00:00+00:00", **summary: Any) -> Path:
-    from plugins.watershed.state_folder import locate_run_folder
+    from watershed.plugins.state_folder import locate_run_folder
 
     folder = locate_run_folder(dag, run) / "prove" / "1"
     folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "watershed.spark.verify"}))
     (folder / "log").write_text("")
     if summary:
         (folder / "summary.json").write_text(json.dumps(summary))

@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindWriters, PauseRun, ReadLogs
-from cutover.errors import Refused
-from cutover.observations import ActionDone, ObservedLogs
-from plugins.watershed.operators import decommission, straggler_watch
-from plugins.watershed.operators.decommission import check_requirements, list_cleanup_tasks
-from plugins.watershed.operators.straggler_watch import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.late_world import late_plan
+from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
+from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindWriters, PauseRun, ReadLogs
+from watershed.cutover.errors import Refused
+from watershed.cutover.observations import ActionDone, ObservedLogs
+from watershed.plugins.operators import decommission, straggler_watch
+from watershed.plugins.operators.decommission import check_requirements, list_cleanup_tasks
+from watershed.plugins.operators.straggler_watch import (
     MovedWave,
     RecordsStranded,
     WavesSoaked,
     drive_questions,
     list_moved_waves,
 )
-from plugins.watershed.steps.run_journal import find_done_waves
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.late_world import late_plan
-from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
-from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.migration_waves import PlanMigration, RollbackPolicy
-from topology.plan import Plan
+from watershed.plugins.steps.run_journal import find_done_waves
+from watershed.topology.migration_waves import PlanMigration, RollbackPolicy
+from watershed.topology.plan import Plan
 
 DAY = 86_400_000
 
@@ -223,7 +223,7 @@ def test_a_decision_that_meets_another_writer_is_tried_again(monkeypatch: pytest
         a_migration(world, log, "other", plan=plan, run_id="r2").run_step("preflight")
 
     log.on_append = meanwhile
-    monkeypatch.setattr("cutover.run_claim.refuse_early_wave", lambda *_: None)
+    monkeypatch.setattr("watershed.cutover.run_claim.refuse_early_wave", lambda *_: None)
     with pytest.raises(AirflowException, match="wrote to the journal") as again:
         decided(plan, journal, monkeypatch, granted=True)
     assert not isinstance(again.value, AirflowFailException)

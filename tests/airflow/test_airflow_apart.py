@@ -15,28 +15,28 @@ from typing import Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import ensure_control_topics
-from clusters.crash_isolated_client import ClientProcessEnded, ClientProcesses
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from lab.clusters import Lab
-from lab.hostile_broker import HostileBroker, build_friendly_answer
-from plugins.watershed import shared_client_processes
-from plugins.watershed.operators import replication, straggler_watch
-from plugins.watershed.operators.replication import (
+from tests.airflow import page_world
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ensure_control_topics
+from watershed.clusters.crash_isolated_client import ClientProcessEnded, ClientProcesses
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.clusters import Lab
+from watershed.lab.hostile_broker import HostileBroker, build_friendly_answer
+from watershed.plugins import shared_client_processes
+from watershed.plugins.operators import replication, straggler_watch
+from watershed.plugins.operators.replication import (
     ExpectedPartitions,
     FlowsRunning,
     ask_expected_partitions,
     ask_newest_reports,
 )
-from plugins.watershed.page.cluster_snapshots import CLUSTER_ANSWER_S, CLUSTER_RETRY_S, ClusterReaders, ClusterSnapshot
-from plugins.watershed.state_folder import freeze_plan
-from plugins.watershed.steps import waiting_steps
-from plugins.watershed.steps.step_driver import StepOrder
-from plugins.watershed.steps.waiting_steps import finish_waiting_steps
-from tests.airflow import page_world
-from topology.plan import Plan, PlanCluster
+from watershed.plugins.page.cluster_snapshots import CLUSTER_ANSWER_S, CLUSTER_RETRY_S, ClusterReaders, ClusterSnapshot
+from watershed.plugins.state_folder import freeze_plan
+from watershed.plugins.steps import waiting_steps
+from watershed.plugins.steps.step_driver import StepOrder
+from watershed.plugins.steps.waiting_steps import finish_waiting_steps
+from watershed.topology.plan import Plan, PlanCluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.kafka]
 
@@ -107,7 +107,7 @@ def reef_died(hub: ClusterSnapshot, reef: ClusterSnapshot) -> bool:
 def test_a_browser_waits_for_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """`look` answers although the process is not even started."""
     held = threading.Event()
-    monkeypatch.setattr("clusters.crash_isolated_client.ClientProcesses.enter", lambda *_: held.wait(60))
+    monkeypatch.setattr("watershed.clusters.crash_isolated_client.ClientProcesses.enter", lambda *_: held.wait(60))
     readers = ClusterReaders()
     try:
         assert readers.look(PlanCluster("hub", ("127.0.0.1:9",))).answered_at is None
@@ -190,7 +190,7 @@ def test_a_watch_looks_in_the_process(hub: str, asking: ClientProcesses, tmp_pat
 
 def test_looks_at_flows_load_nothing_of_airflow() -> None:
     asked = (
-        "import sys, plugins.watershed.operators.flow_status, clusters.control_follower_proxy; "
+        "import sys, watershed.plugins.operators.flow_status, watershed.clusters.control_follower_proxy; "
         "print('airflow' in sys.modules)"
     )
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120, check=True)
@@ -203,7 +203,7 @@ def test_dags_are_made_without_a_kafka_client(state: Path, tmp_path: Path, monke
     page_world.plan_in(tmp_path, page_world.one(page_world.ADDRESS))
     asked = (
         "import importlib, pathlib, sys\n"
-        "found = [importlib.import_module(f'dags.{p.stem}') for p in pathlib.Path('dags').glob('[!_]*.py')]\n"
+        "found = [importlib.import_module(f'watershed.dags.{p.stem}') for p in pathlib.Path('dags').glob('[!_]*.py')]\n"
         "assert any('migrate__shop' in dir(each) for each in found), [dir(each) for each in found]\n"
         "print('confluent_kafka' in sys.modules)"
     )

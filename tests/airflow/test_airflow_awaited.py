@@ -23,9 +23,9 @@ from airflow.sdk.bases.notifier import BaseNotifier
 from airflow.sdk.exceptions import TaskAwaitingInput
 from airflow.sdk.log import redact
 
-from plugins.watershed.operators import person_notifier
-from plugins.watershed.operators.person_notifier import PersonAwaitedNotifier, find_notifier_problems
 from tests.airflow.test_airflow_dags import folder, load
+from watershed.plugins.operators import person_notifier
+from watershed.plugins.operators.person_notifier import PersonAwaitedNotifier, find_notifier_problems
 
 __all__ = ["folder"]
 HERE = "tests.airflow.test_airflow_awaited"

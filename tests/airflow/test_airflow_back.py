@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import cutover_steps, wave_task_groups
-from plugins.watershed.operators.spark_application import attach_or_start_spark
-from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, EndWaveOperator
-from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.migration_dag_tasks import (
+from tests.airflow.here import asked_here
+from tests.airflow.test_airflow_cutover import RUN, context, event_of
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, a_migration
+from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.operators import cutover_steps, wave_task_groups
+from watershed.plugins.operators.spark_application import attach_or_start_spark
+from watershed.plugins.operators.wave_task_groups import BeginWaveOperator, EndWaveOperator
+from watershed.plugins.steps import step_driver, waiting_steps
+from watershed.plugins.steps.migration_dag_tasks import (
     ALL_WAVES,
     AS_DECLARED,
     list_stage_tasks,
     list_step_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.run_journal import find_done_waves
-from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from tests.airflow.here import asked_here
-from tests.airflow.test_airflow_cutover import RUN, context, event_of
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, a_migration
-from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.plugins.steps.run_journal import find_done_waves
+from watershed.plugins.steps.step_driver import StepOrder, WaitBudget
 
 DAG = "rollback__shop"
 PLAN = back_plan()

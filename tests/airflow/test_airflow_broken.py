@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from plugins.watershed import topology_dags
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, load
+from watershed.plugins import topology_dags
 
 pytestmark = pytest.mark.airflow
 KINDS = ("migrate", "rollback", "failover", "failback", "after_cutover", "drill", "abandon")

@@ -22,25 +22,28 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from cutover.actions import Action
-from cutover.driver import RunDriver
-from cutover.errors import Superseded
-from cutover.journal.hash_chain import find_step_outcome
-from cutover.observations import ApprovalAnswer, Observation
-from cutover.run_plan import plan_migration
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import cutover_steps
-from plugins.watershed.operators.cutover_steps import (
+from tests.airflow.here import asked_here
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan
+from watershed.cutover.actions import Action
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.errors import Superseded
+from watershed.cutover.journal.hash_chain import find_step_outcome
+from watershed.cutover.observations import ApprovalAnswer, Observation
+from watershed.cutover.run_plan import plan_migration
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.operators import cutover_steps
+from watershed.plugins.operators.cutover_steps import (
     CutoverApprovalOperator,
     CutoverStepOperator,
     StepFinished,
     TakeBackOperator,
 )
-from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark
-from plugins.watershed.state_folder import FrozenPlan
-from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.live_messages import read_live_message
-from plugins.watershed.steps.migration_dag_tasks import (
+from watershed.plugins.operators.spark_application import ProcessEnded, attach_or_start_spark
+from watershed.plugins.state_folder import FrozenPlan
+from watershed.plugins.steps import step_driver, waiting_steps
+from watershed.plugins.steps.live_messages import read_live_message
+from watershed.plugins.steps.migration_dag_tasks import (
     AS_DECLARED,
     STRATEGIES,
     StepTask,
@@ -49,10 +52,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_step_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.step_driver import StepOrder, StillWaiting, WaitBudget
-from tests.airflow.here import asked_here
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan
+from watershed.plugins.steps.step_driver import StepOrder, StillWaiting, WaitBudget
 
 RUN = "manual__1"
 JOURNAL_RUN = f"migrate.{RUN}.all"
@@ -93,7 +93,7 @@ def world(monkeypatch: pytest.MonkeyPatch, state: Path) -> World:
         return a_migration(world, log, "airflow", **told, **hooks)
 
     def proof(folder: Path, module: str, arguments: list[str], topology: Path, log: Any, **_: Any) -> DetachedProcess:
-        assert module == "spark.verify"
+        assert module == "watershed.spark.verify"
         step = folder.name.removeprefix("all.")
         verdict = world.verdicts.get(step, "proven")  # type: ignore[attr-defined]
         told = ["--out", "{out}", "--verdict", verdict]
@@ -268,7 +268,7 @@ def test_long_wait_goes_on_in_the_triggerer(world: World, monkeypatch: pytest.Mo
     with pytest.raises(TaskDeferred) as deferred:
         task.execute(context("lag_gate"))
     path, kwargs = deferred.value.trigger.serialize()
-    assert path == "plugins.watershed.operators.cutover_steps.StepFinished"
+    assert path == "watershed.plugins.operators.cutover_steps.StepFinished"
     trigger = StepFinished(**kwargs)
     assert event_of(trigger)["seen"] == "paused"
     task.come_back(context("lag_gate"), {})
@@ -542,8 +542,8 @@ def test_a_process_that_was_overtaken_is_tried_again(world: World, monkeypatch: 
 
 
 def test_what_a_cluster_calls_things_is_no_markup() -> None:
-    from cutover.actions import AskApproval
-    from plugins.watershed.operators.approval_evidence import render_approval_evidence
+    from watershed.cutover.actions import AskApproval
+    from watershed.plugins.operators.approval_evidence import render_approval_evidence
 
     evidence = {
         "lag_gate": {"lag_records": 12345, "groups": {"a|b <script>": 1}, "note": "x|<img>"},
@@ -558,8 +558,8 @@ def test_what_a_cluster_calls_things_is_no_markup() -> None:
 
 def test_numbers_that_are_zero_are_one_row() -> None:
     """An approver finds what is not zero, and still reads what was counted."""
-    from cutover.actions import AskApproval
-    from plugins.watershed.operators.approval_evidence import render_approval_evidence
+    from watershed.cutover.actions import AskApproval
+    from watershed.plugins.operators.approval_evidence import render_approval_evidence
 
     evidence = {
         "history_proof": {"verdict": "proven", "counts": {"altered": 0, "missing": 2, "proven": 5_000, "extra": 0}}

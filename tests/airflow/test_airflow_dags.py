@@ -11,10 +11,10 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import TriggerRule
 from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 
-from cutover.run_preview import describe_run
-from plugins.watershed.state_folder import freeze_plan
-from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks, preview_run_plan
-from topology import compile_path
+from watershed.cutover.run_preview import describe_run
+from watershed.plugins.state_folder import freeze_plan
+from watershed.plugins.steps.migration_dag_tasks import list_stage_tasks, preview_run_plan
+from watershed.topology import compile_path
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1

@@ -13,20 +13,27 @@ import pytest
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput, TaskDeferred
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import AskApproval
-from cutover.failover.loss import FailoverLoss, PartitionLoss, build_failover_loss
-from cutover.journal.hash_chain import Journal, find_step_outcome
-from cutover.observations import LastSeenPartition
-from cutover.run_choice import plan_run
-from plugins.watershed.dag_params import parse_choices
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import cutover_steps, wave_task_groups
-from plugins.watershed.operators.approval_evidence import render_approval_evidence
-from plugins.watershed.operators.spark_application import attach_or_start_spark
-from plugins.watershed.operators.wave_task_groups import BeginWaveOperator, DryRunOperator
-from plugins.watershed.steps import step_driver, waiting_steps
-from plugins.watershed.steps.migration_dag_tasks import (
+from tests.airflow.here import asked_here
+from tests.airflow.test_airflow_cutover import RUN, context, event_of
+from tests.cutover.drivers import build_driver
+from tests.cutover.failover_world import FailoverWorld, a_dead_source
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, GROUP, PRODUCER
+from tests.cutover.world_back import Mirror, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import AskApproval
+from watershed.cutover.failover.loss import FailoverLoss, PartitionLoss, build_failover_loss
+from watershed.cutover.journal.hash_chain import Journal, find_step_outcome
+from watershed.cutover.observations import LastSeenPartition
+from watershed.cutover.run_choice import plan_run
+from watershed.plugins.dag_params import parse_choices
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.operators import cutover_steps, wave_task_groups
+from watershed.plugins.operators.approval_evidence import render_approval_evidence
+from watershed.plugins.operators.spark_application import attach_or_start_spark
+from watershed.plugins.operators.wave_task_groups import BeginWaveOperator, DryRunOperator
+from watershed.plugins.steps import step_driver, waiting_steps
+from watershed.plugins.steps.migration_dag_tasks import (
     ALL_WAVES,
     AS_DECLARED,
     NO_CHOICES,
@@ -35,14 +42,7 @@ from plugins.watershed.steps.migration_dag_tasks import (
     list_stage_tasks,
     preview_run_plan,
 )
-from plugins.watershed.steps.step_driver import StepOrder, WaitBudget
-from tests.airflow.here import asked_here
-from tests.airflow.test_airflow_cutover import RUN, context, event_of
-from tests.cutover.drivers import build_driver
-from tests.cutover.failover_world import FailoverWorld, a_dead_source
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import EVIDENCE, GROUP, PRODUCER
-from tests.cutover.world_back import Mirror, back_plan
+from watershed.plugins.steps.step_driver import StepOrder, WaitBudget
 
 PLAN = back_plan()
 ANSWER = {"chosen_options": ["Approve"], "params_input": {}, "responded_by_user": {"id": "1", "name": "ops"}}

@@ -15,24 +15,26 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.fleet import FleetRecord
-from clusters.flow_records import read_flows, write_flow
-from clusters.partition_orders import PartitionPause
-from clusters.partition_status_records import PartitionStatus
-from plugins.watershed import fleet_supervisors
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.fleet_supervisors import Fleet, list_fleets
-from plugins.watershed.operators import fleet_actions, flow_status, replication
-from plugins.watershed.operators.fleet_actions import (
+from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
+from tests.replicator.real import applied, plan_for, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.fleet import FleetRecord
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.partition_orders import PartitionPause
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.plugins import fleet_supervisors
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.fleet_supervisors import Fleet, list_fleets
+from watershed.plugins.operators import fleet_actions, flow_status, replication
+from watershed.plugins.operators.fleet_actions import (
     FleetActionOperator,
     FleetSizedOperator,
     FleetsSized,
     FreezeFleetPlanOperator,
     SuperviseFleetOperator,
 )
-from plugins.watershed.operators.replication import (
+from watershed.plugins.operators.replication import (
     ExpectedPartitions,
     FlowsRunning,
     FlowsRunningOperator,
@@ -41,17 +43,15 @@ from plugins.watershed.operators.replication import (
     describe_dead_fleets,
     judge_flow_reports,
 )
-from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
-from plugins.watershed.topology_dags import list_dag_topologies
-from replicator.worker import fleet_status
-from replicator.worker.fleet_orders import change_fleet
-from replicator.worker.fleet_status import FleetRow
-from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
-from tests.replicator.real import applied, plan_for, settings_of
-from topology import compile_path
+from watershed.plugins.state_folder import find_frozen_plan, freeze_plan
+from watershed.plugins.topology_dags import list_dag_topologies
+from watershed.replicator.worker import fleet_status
+from watershed.replicator.worker.fleet_orders import change_fleet
+from watershed.replicator.worker.fleet_status import FleetRow
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 PROGRAM = "tests.airflow.programs.proof"
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="replicate__x", run_id="r", task_id="t", map_index=-1)}
@@ -122,7 +122,7 @@ def test_a_fleet_for_every_target_of_a_running_flow_and_for_the_way_back(file: P
     processes = replace(plan, flows=tuple(replace(flow, engine="process") for flow in plan.flows))
     assert [fleet.spark for fleet in list_fleets(processes)] == [False, False]
     assert list_fleets(processes)[0].program(file) == (
-        "cli.main",
+        "watershed.cli.main",
         ["fleet", "supervise", str(file), "--target", "cloud"],
     )
 
@@ -320,7 +320,7 @@ def test_a_killed_supervisor_in_a_task_is_noticed_although_its_workers_hold_the_
     file: Path, rows: dict[str, FleetRow], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "supervisor_that_dies.py").write_text(WORKER_OUTLIVES)
-    monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(fleet_actions, "IMPORT_ROOT", tmp_path)
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_dies", []))
     task, told = supervise(file), []
     monkeypatch.setattr(task.log, "info", lambda _form, line: told.append(line))
@@ -349,7 +349,7 @@ def test_a_task_that_is_ended_ends_no_worker(
     """Somebody clears it, or the api-server was away: its supervisor leaves, by another signal than the one to end."""
     monkeypatch.setenv("WATERSHED_SUPERVISOR_QUEUES", "rack-1,rack-2")
     (tmp_path / "supervisor_that_leaves.py").write_text(LEAVES)
-    monkeypatch.setattr(fleet_actions, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(fleet_actions, "IMPORT_ROOT", tmp_path)
     monkeypatch.setattr(Fleet, "program", lambda _self, _path: ("supervisor_that_leaves", []))
     task, told = supervise(file), []
 

@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.errors import ClusterError
-from clusters.settings import resolve_connection_settings
-from cutover.journal.hash_chain import JournalEntry
-from lab import postgres, sample_applications
-from lab.account import build_account, find_applications
-from lab.airflow import LocalAirflow, build_airflow_environment, wait_until_healthy
-from lab.airflow_client import AirflowClient
-from lab.detached_process import is_alive
-from lab.free_ports import find_free_ports
-from plugins.watershed.steps.run_journal import open_migration_journal
-from plugins.watershed.supervisor_queues import SUPERVISE_KINDS
-from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.airflow.hosts import Host, airflow, find_missing_hosts, start_host
 from tests.airflow.live import SETTINGS, Live, render_file, start_applications, until
-from topology import compile_path
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.cutover.journal.hash_chain import JournalEntry
+from watershed.lab import postgres, sample_applications
+from watershed.lab.account import build_account, find_applications
+from watershed.lab.airflow import LocalAirflow, build_airflow_environment, wait_until_healthy
+from watershed.lab.airflow_client import AirflowClient
+from watershed.lab.detached_process import is_alive
+from watershed.lab.free_ports import find_free_ports
+from watershed.plugins.steps.run_journal import open_migration_journal
+from watershed.plugins.supervisor_queues import SUPERVISE_KINDS
+from watershed.replicator.worker.fleet_status import FleetRow, read_fleet_rows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [getattr(pytest.mark, mark) for mark in ("kafka", "airflow", "spark", "slow", "soak")]
 pytestmark += [pytest.mark.timeout(3600)]
@@ -170,7 +170,7 @@ class Scene:
         """Until each host supervises or stands by; Airflow notices after minutes that a task is dead."""
 
         def stands_by(name: str) -> bool:
-            return bool(self.hosts[name].processes("cli.main", "fleet", "supervise"))
+            return bool(self.hosts[name].processes("watershed.cli.main", "fleet", "supervise"))
 
         until(lambda: all(map(stands_by, HOSTS)), "a supervisor on each host", 900)
 
@@ -297,7 +297,7 @@ def _start_fleet(scene: Scene) -> None:
 
 def _kill_a_worker(scene: Scene) -> None:
     host = scene.hosts[scene.find_supervising_host()]
-    worker = host.processes("cli.main", "worker")[0]
+    worker = host.processes("watershed.cli.main", "worker")[0]
     name, since = host.name_process(worker), time.monotonic()
     worker.kill()
     scene.measure("kill -9 of a worker", since, name)
@@ -307,7 +307,7 @@ def _kill_the_supervisors_task(scene: Scene) -> None:
     """With the process of the task, and Airflow's, which watches it: Airflow learns nothing of it for a minute."""
     scene.wait_standby()
     host = scene.find_supervising_host()
-    [supervisor] = scene.hosts[host].processes("cli.main", "fleet", "supervise")
+    [supervisor] = scene.hosts[host].processes("watershed.cli.main", "fleet", "supervise")
     name = scene.hosts[host].name_process(supervisor)
     family, since = [supervisor, *supervisor.parents()[:2]], time.monotonic()
     for process in family:

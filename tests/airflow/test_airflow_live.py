@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.flow_records import read_flows
-from clusters.settings import resolve_connection_settings
-from cutover.hooks.hook_caller import HookCaller
-from cutover.journal.hash_chain import JournalEntry
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.application_adapter import ApplicationOrder
-from lab import postgres, sample_applications
-from lab.account import build_account, find_applications
-from lab.airflow_client import AirflowRequestFailed
-from plugins.watershed.steps.run_journal import find_done_waves, open_migration_journal
-from replicator.worker.fleet_status import read_fleet_rows
 from tests.airflow.live import DATABASE, Live, kill_program, running, until
-from topology.application_controls import AirflowControl, PlanApplication
-from topology.migration_waves import PlanHook
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.cutover.hooks.hook_caller import HookCaller
+from watershed.cutover.journal.hash_chain import JournalEntry
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.application_adapter import ApplicationOrder
+from watershed.lab import postgres, sample_applications
+from watershed.lab.account import build_account, find_applications
+from watershed.lab.airflow_client import AirflowRequestFailed
+from watershed.plugins.steps.run_journal import find_done_waves, open_migration_journal
+from watershed.replicator.worker.fleet_status import read_fleet_rows
+from watershed.topology.application_controls import AirflowControl, PlanApplication
+from watershed.topology.migration_waves import PlanHook
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(2000)]
 RUN = "live"

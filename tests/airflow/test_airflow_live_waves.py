@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from cutover.errors import Locked
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from plugins.watershed.steps.run_journal import open_migration_journal
 from tests.airflow.live import Live, running, until
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.cutover.errors import Locked
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.plugins.steps.run_journal import open_migration_journal
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [getattr(pytest.mark, mark) for mark in ("kafka", "airflow", "spark", "slow", "soak")]
 RUN = "live"

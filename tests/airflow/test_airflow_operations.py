@@ -21,24 +21,24 @@ from airflow.providers.standard.operators import hitl
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from airflow.sdk.timezone import utcnow
 
-from clusters.errors import ClusterError
-from cutover.operations.plan_review import PlanReview
-from cutover.operations.proposal import OperationRefused, Proposal
-from plugins.watershed.operators import command_line, operations, plan_review
-from plugins.watershed.operators.command_line import DrillOperator, InspectOperator, ShowDrillOperator
-from plugins.watershed.operators.operations import (
+from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, folder, load
+from watershed.clusters.errors import ClusterError
+from watershed.cutover.operations.plan_review import PlanReview
+from watershed.cutover.operations.proposal import OperationRefused, Proposal
+from watershed.plugins.operators import command_line, operations, plan_review
+from watershed.plugins.operators.command_line import DrillOperator, InspectOperator, ShowDrillOperator
+from watershed.plugins.operators.operations import (
     ApproveOperationOperator,
     CarryOutOperator,
     ShowOperationOperator,
     render_evidence,
 )
-from plugins.watershed.state_folder import find_frozen_plan, freeze_plan
-from plugins.watershed.steps import command_runs
-from plugins.watershed.steps.command_runs import ACTOR_VARIABLE, CommandRun
-from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY, folder, load
-from topology.drift import FieldDrift
-from topology.inventory import Inventory
-from topology.lint import LintResult
+from watershed.plugins.state_folder import find_frozen_plan, freeze_plan
+from watershed.plugins.steps import command_runs
+from watershed.plugins.steps.command_runs import ACTOR_VARIABLE, CommandRun
+from watershed.topology.drift import FieldDrift
+from watershed.topology.inventory import Inventory
+from watershed.topology.lint import LintResult
 
 __all__ = ["folder"]
 ANN = {"responded_by_user": {"id": "1", "name": "ann"}}
@@ -220,7 +220,7 @@ def frozen(tmp_path: Path, state: Path) -> str:
 
 
 def test_a_missing_right_ends_the_run_before_anything_is_asked(frozen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cutover.operations import plan_review as reviews
+    from watershed.cutover.operations import plan_review as reviews
 
     monkeypatch.setattr(reviews, "list_missing_apply_rights", lambda *_: ["CREATE on topic orders", "how to give it"])
     task = plan_review.ReviewPlanOperator(task_id="plan", plan=frozen, path="orders.yaml")
@@ -230,7 +230,7 @@ def test_a_missing_right_ends_the_run_before_anything_is_asked(frozen: str, monk
 
 @pytest.mark.parametrize(("errors", "changes"), [(0, True), (0, False), (2, True)])
 def test_the_plan_is_the_evidence(frozen: str, monkeypatch: pytest.MonkeyPatch, errors: int, changes: bool) -> None:
-    from cutover.operations import plan_review as reviews
+    from watershed.cutover.operations import plan_review as reviews
 
     review = SimpleNamespace(
         render=lambda: ["  + topic orders"], lint=SimpleNamespace(errors=errors), has_changes=changes, basis="b"
@@ -262,7 +262,7 @@ CHANGES = {
 def test_only_what_was_approved_is_applied(
     frozen: str, monkeypatch: pytest.MonkeyPatch, meanwhile: str, approval: str
 ) -> None:
-    import replicator.apply as applying
+    import watershed.replicator.apply as applying
 
     applied: list[str] = []
 
@@ -343,14 +343,12 @@ def test_a_rehearsal_is_shown_and_rehearsed_by_the_command(frozen: str, monkeypa
 
 
 def test_a_command_that_is_ended_hears_it_as_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "cli" / "main.py"
-    program.parent.mkdir()
-    (program.parent / "__init__.py").touch()
+    program = write_package(tmp_path)
     program.write_text(
         "import os, time\nprint(os.environ['WATERSHED_ACTOR'], flush=True)\n"
         "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('taken back')\n    raise SystemExit(130)\n"
     )
-    monkeypatch.setattr(command_runs, "CODE_ROOT", tmp_path)
+    monkeypatch.setattr(command_runs, "IMPORT_ROOT", tmp_path)
     said: list[str] = []
     running = CommandRun(["x"], tmp_path / "run", said.append, "ann")
     codes: list[int] = []
@@ -367,26 +365,33 @@ def test_a_command_that_is_ended_hears_it_as_ctrl_c(tmp_path: Path, monkeypatch:
 
 def test_a_command_outlives_a_task_that_is_killed(tmp_path: Path) -> None:
     """It has more to say than fits a pipe, and to remove what it made."""
-    program = tmp_path / "cli" / "main.py"
-    program.parent.mkdir()
-    (program.parent / "__init__.py").touch()
+    program = write_package(tmp_path)
     program.write_text(
         "import os, time\nprint(os.getpid(), flush=True)\n"
         "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('x' * 1_000_000)\n    print('removed')\n"
     )
     script = (
-        "import sys\nfrom pathlib import Path\nfrom plugins.watershed.steps import command_runs\n"
-        "folder = Path(sys.argv[1])\ncommand_runs.CODE_ROOT = folder\n"
+        "import sys\nfrom pathlib import Path\nfrom watershed.plugins.steps import command_runs\n"
+        "folder = Path(sys.argv[1])\ncommand_runs.IMPORT_ROOT = folder\n"
         "command_runs.CommandRun(['x'], folder / 'run', print, 'ann').run()\n"
     )
     printed = tmp_path / "run" / "output.txt"
-    task = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=command_runs.CODE_ROOT)
+    task = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=command_runs.IMPORT_ROOT)
     until(lambda: printed.exists() and printed.read_text().endswith("\n"))
     command = int(printed.read_text())
     task.kill()
     task.wait(60)
     os.kill(command, signal.SIGINT)
     until(lambda: printed.read_text().endswith("removed\n"))
+
+
+def write_package(folder: Path) -> Path:
+    """Where `watershed.cli.main` of a package of its own goes."""
+    program = folder / "watershed" / "cli" / "main.py"
+    program.parent.mkdir(parents=True)
+    for each in (program.parent, program.parent.parent):
+        (each / "__init__.py").touch()
+    return program
 
 
 def until(look: Callable[[], object]) -> None:

@@ -17,20 +17,20 @@ from airflow.sdk.bases.xcom import BaseXCom
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from cutover.actions import RequestProof
-from plugins.watershed import api_server_watch, state_folder
-from plugins.watershed.api_server_watch import ApiServerWatch
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import spark_application
-from plugins.watershed.operators.decommission import _read_newest_verdict
-from plugins.watershed.operators.fleet_actions import FleetsSized
-from plugins.watershed.operators.proof import ProofOperator, PublishProofOperator, find_run_verdict
-from plugins.watershed.operators.replication import FreezePlanOperator
-from plugins.watershed.operators.spark_application import SparkApplicationOperator
-from plugins.watershed.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, is_state_shared
-from plugins.watershed.steps.step_driver import StepOrder, find_proof_base
 from tests.airflow.test_airflow_dags import MIGRATION, TOPOLOGY
 from tests.airflow.test_airflow_proof import attempt
+from watershed.cutover.actions import RequestProof
+from watershed.plugins import api_server_watch, state_folder
+from watershed.plugins.api_server_watch import ApiServerWatch
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.operators import spark_application
+from watershed.plugins.operators.decommission import _read_newest_verdict
+from watershed.plugins.operators.fleet_actions import FleetsSized
+from watershed.plugins.operators.proof import ProofOperator, PublishProofOperator, find_run_verdict
+from watershed.plugins.operators.replication import FreezePlanOperator
+from watershed.plugins.operators.spark_application import SparkApplicationOperator
+from watershed.plugins.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, is_state_shared
+from watershed.plugins.steps.step_driver import StepOrder, find_proof_base
 
 Move = Callable[[str], Path]
 RUN = "manual__1"

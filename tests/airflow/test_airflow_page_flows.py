@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from clusters.partition_orders import PartitionMove, PartitionPause
-from plugins.watershed.operation_params import build_decide_params, build_inspect_params, build_operate_params
-from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
-from plugins.watershed.page.flow_rows import build_flow_detail, build_flows_overview
-from plugins.watershed.page.folded_alerts import list_remedy_operations
-from replicator.partition_states import REMEDIES
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
-from topology.external_flows import ExternalFlow
-from topology.plan import Plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_orders import PartitionMove, PartitionPause
+from watershed.plugins.operation_params import build_decide_params, build_inspect_params, build_operate_params
+from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
+from watershed.plugins.page.flow_rows import build_flow_detail, build_flows_overview
+from watershed.plugins.page.folded_alerts import list_remedy_operations
+from watershed.replicator.partition_states import REMEDIES
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.plan import Plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 pytestmark = pytest.mark.airflow
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from plugins.watershed.page.routes import MAX_SAFE_INTEGER, _visible
-from plugins.watershed.page.step_evidence import flatten_evidence, render_gate_brief
 from tests.airflow.page_world import asked, proof_in
+from watershed.plugins.page.routes import MAX_SAFE_INTEGER, _visible
+from watershed.plugins.page.step_evidence import flatten_evidence, render_gate_brief
 
 pytestmark = pytest.mark.airflow
 DEEP = "[" * 5_000 + "]" * 5_000

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from plugins.watershed.page.graph_layout import build_flow_arrows, lay_out_graph
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS
+from watershed.plugins.page.graph_layout import build_flow_arrows, lay_out_graph
 
 pytestmark = pytest.mark.airflow
 

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import JOURNAL_TOPIC
-from cutover.drill.drill_topology import build_drill_topology
-from cutover.driver import approve_all
-from cutover.journal.hash_chain import Journal
-from cutover.journal.signing import SIGNED_HASH_PREFIX, Signing
-from cutover.observations import ProofOutcome
-from plugins.watershed.page.cluster_snapshots import ControlTopicsView
-from plugins.watershed.page.migration_rows import build_migrations_view
-from plugins.watershed.page.step_evidence import flatten_evidence
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, asked
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.late_world import AUDIT, REPORTS, late_plan, move, switched
 from tests.cutover.world import POLICY, REVERSE, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.plan import Plan
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import JOURNAL_TOPIC
+from watershed.cutover.drill.drill_topology import build_drill_topology
+from watershed.cutover.driver import approve_all
+from watershed.cutover.journal.hash_chain import Journal
+from watershed.cutover.journal.signing import SIGNED_HASH_PREFIX, Signing
+from watershed.cutover.observations import ProofOutcome
+from watershed.plugins.page.cluster_snapshots import ControlTopicsView
+from watershed.plugins.page.migration_rows import build_migrations_view
+from watershed.plugins.page.step_evidence import flatten_evidence
+from watershed.topology.plan import Plan
 
 pytestmark = pytest.mark.airflow
 RUN = page_world.RUNS[1]

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
-from clusters.errors import Unreachable
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus
-from plugins.watershed.page.cluster_snapshots import ClusterReader, ClusterReaders, ControlTopicsView
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW
-from topology.plan import PlanCluster
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.plugins.page.cluster_snapshots import ClusterReader, ClusterReaders, ControlTopicsView
+from watershed.topology.plan import PlanCluster
 
 pytestmark = pytest.mark.airflow
 
@@ -60,7 +60,7 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     for name in ("CLUSTER_RETRY_S", "SNAPSHOT_PAUSE_S", "_SOON_S"):
-        monkeypatch.setattr(f"plugins.watershed.page.cluster_snapshots.{name}", 0.01)
+        monkeypatch.setattr(f"watershed.plugins.page.cluster_snapshots.{name}", 0.01)
     return Script()
 
 
@@ -109,9 +109,9 @@ def test_nobody_looks_and_the_thread_ends(
     script: Script, reader: ClusterReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until(lambda: reader.look().answered_at)
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._IDLE_S", 0.0)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._IDLE_S", 0.0)
     until(lambda: not script.open)
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._IDLE_S", 90.0)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._IDLE_S", 90.0)
     asked_before = script.asked
     until(lambda: reader.look() and script.asked > asked_before)
 
@@ -154,8 +154,8 @@ def test_who_looks_again_does_not_wait_for_the_slow_pace(
 ) -> None:
     """While nobody looks, the thread reads for the charts only, and seldom."""
     until(lambda: reader.look().answered_at)
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_PAUSE_S", 3_600.0)
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_S", 0.0)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._REST_PAUSE_S", 3_600.0)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._REST_S", 0.0)
     for _ in range(3):
         before, begun = script.asked, time.time()
         assert reader.is_resting
@@ -179,13 +179,13 @@ def test_the_charts_are_filled_while_the_thread_reads(script: Script, reader: Cl
 
 def test_clusters_that_nobody_looks_at_make_room(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that declares its clusters anew again and again must not use up what one process follows."""
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots.ControlFollowerProxy", lambda _apart, _to: script)
-    monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._CLUSTERS", 1)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots.ControlFollowerProxy", lambda _apart, _to: script)
+    monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._CLUSTERS", 1)
     readers = ClusterReaders()
     try:
         until(lambda: readers.look(PlanCluster("a", (ADDRESS,))).answered_at)
         assert "follows 1 clusters already" in str(readers.look(PlanCluster("b", (ADDRESS,))).problem)
-        monkeypatch.setattr("plugins.watershed.page.cluster_snapshots._REST_S", 0.0)
+        monkeypatch.setattr("watershed.plugins.page.cluster_snapshots._REST_S", 0.0)
         until(lambda: readers.look(PlanCluster("b", (ADDRESS,))).answered_at)
         assert len(readers._readers) == 1
     finally:

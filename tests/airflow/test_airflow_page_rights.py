@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
-from clusters.flow_records import FlowRecord
-from plugins.watershed.page import routes
-from plugins.watershed.page.cluster_snapshots import ControlTopicsView
 from tests.airflow import page_world
 from tests.airflow.page_world import Manager, asked, proof_in
-from topology.plan import Plan
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
+from watershed.clusters.flow_records import FlowRecord
+from watershed.plugins.page import routes
+from watershed.plugins.page.cluster_snapshots import ControlTopicsView
+from watershed.topology.plan import Plan
 
 pytestmark = pytest.mark.airflow
 

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from cutover.driver import RunEvent
-from cutover.observations import ProofOutcome
-from plugins.watershed.page import routes
-from plugins.watershed.page.airflow_runs import list_open_questions, list_recent_runs
-from plugins.watershed.page.run_files import list_run_evidence, read_step_progress
-from plugins.watershed.state_folder import locate_run_folder
-from plugins.watershed.steps import step_driver
-from plugins.watershed.steps.live_messages import keep_live_message, read_live_message
-from plugins.watershed.steps.step_driver import StepOrder
 from tests.airflow.page_world import Manager, asked, proof_in
 from tests.airflow.test_airflow_page_migrations import journaled, run
 from tests.cutover.fake_log import FakeLog
-from topology.plan import Plan
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.observations import ProofOutcome
+from watershed.plugins.page import routes
+from watershed.plugins.page.airflow_runs import list_open_questions, list_recent_runs
+from watershed.plugins.page.run_files import list_run_evidence, read_step_progress
+from watershed.plugins.state_folder import locate_run_folder
+from watershed.plugins.steps import step_driver
+from watershed.plugins.steps.live_messages import keep_live_message, read_live_message
+from watershed.plugins.steps.step_driver import StepOrder
+from watershed.topology.plan import Plan
 
 pytestmark = pytest.mark.airflow
 RUN = "manual__2026-11-22T01:30:00+00:00"
@@ -180,8 +180,8 @@ def test_runs_and_questions_are_asked_for_dags_that_the_user_may_read(
     """Questions as Airflow guards them; and Airflow's tables once for a moment, for all who may read the same DAGs."""
     runs: list[tuple[str, ...]] = []
     questions: list[tuple[str, ...]] = []
-    monkeypatch.setattr("plugins.watershed.page.airflow_runs.list_recent_runs", lambda dags: runs.append(dags) or [])
-    name = "plugins.watershed.page.airflow_runs.list_open_questions"
+    monkeypatch.setattr("watershed.plugins.page.airflow_runs.list_recent_runs", lambda dags: runs.append(dags) or [])
+    name = "watershed.plugins.page.airflow_runs.list_open_questions"
     monkeypatch.setattr(name, lambda dags: questions.append(dags) or [])
     monkeypatch.setattr(routes, "_REREAD_RUNS_S", 600.0)
     manager.hidden = {"rollback__shop", "after_cutover__shop"}
@@ -245,10 +245,10 @@ def test_a_proof_that_runs_says_how_far_it_is(state: Path, monkeypatch: pytest.M
     step_driver._keep_live(order, RunEvent(1, "r", "tail_proof", "seen", "waiting for Spark"), None)
     folder = order.folder("tail_proof") / "1"
     folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "watershed.spark.verify"}))
     log = folder / "log"
     log.write_text("window fixed: 12 partitions of 1 flows\nread 120 of 480 chunks by batches (25%), 6,000 records\n")
-    monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: True)
+    monkeypatch.setattr("watershed.plugins.detached_process.DetachedProcess.alive", lambda _self: True)
     assert sees(kind, "tail_proof") == {"text": "read 120 of 480 chunks by batches (25%), 6,000 records", "at_ms": None}
     log.write_text(
         "window fixed: 1 partitions of 1 flows\nwaiting for Spark: 0 of 2 cores free at spark://m:7077: a holds 2\n"
@@ -256,14 +256,14 @@ def test_a_proof_that_runs_says_how_far_it_is(state: Path, monkeypatch: pytest.M
     assert sees(kind, "tail_proof")["text"] == "waiting for Spark: 0 of 2 cores free at spark://m:7077: a holds 2"
     log.write_text("")
     assert "has not begun to read" in sees(kind, "tail_proof")["text"]
-    monkeypatch.setattr("plugins.watershed.detached_process.DetachedProcess.alive", lambda _self: False)
+    monkeypatch.setattr("watershed.plugins.detached_process.DetachedProcess.alive", lambda _self: False)
     assert sees(kind, "tail_proof")["text"] == "waiting for Spark"
 
 
 def test_what_a_step_sees_is_for_whoever_may_read_its_log(
     page: TestClient, topologies: dict[str, Plan], manager: Manager, state: Path
 ) -> None:
-    from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+    from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
 
     log, shop = FakeLog(), topologies["shop"]
     run(shop, log).run(until_step="lag_gate")
@@ -290,7 +290,7 @@ def test_the_timeline_names_evidence_and_proofs_with_their_verdicts(
     log, shop = FakeLog(), topologies["shop"]
     run(shop, log).run(until_step="tail_proof")
     snapshot = routes.build_page_app().state.page.readers
-    from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+    from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
 
     snapshot.seen = {"cloud": ClusterSnapshot(journals={("shop", False): journaled(shop, log)}, complete=True)}
     evidence_in("migrate__shop")
@@ -306,7 +306,7 @@ def test_the_timeline_names_evidence_and_proofs_with_their_verdicts(
 
 def test_only_what_the_journal_sealed_is_called_sealed(topologies: dict[str, Plan], state: Path) -> None:
     """A run that was refused or taken back leaves a pack, too."""
-    from plugins.watershed.page.migration_rows import build_migrations_view
+    from watershed.plugins.page.migration_rows import build_migrations_view
 
     shop, folder = topologies["shop"], evidence_in("migrate__shop")
 
@@ -333,7 +333,7 @@ def test_a_journal_that_names_another_dag_opens_nothing_of_it(
     page: TestClient, topologies: dict[str, Plan], state: Path
 ) -> None:
     """Whoever may write to the journal must not choose whose evidence is shown."""
-    from plugins.watershed.page.cluster_snapshots import ClusterSnapshot
+    from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
 
     log, shop = FakeLog(), topologies["shop"]
     run(shop, log, actor="airflow verify__sites").run(until_step="lag_gate")
@@ -358,7 +358,7 @@ def test_evidence_behind_a_link_is_not_shown(state: Path) -> None:
 
 
 def test_seconds_without_writes_run_until_the_first_write_is_read_back(topologies: dict[str, Plan]) -> None:
-    from plugins.watershed.page.migration_rows import build_migrations_view
+    from watershed.plugins.page.migration_rows import build_migrations_view
 
     shop, log = topologies["shop"], FakeLog()
     run(shop, log).run(until_step="soak")

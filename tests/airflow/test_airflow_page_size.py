@@ -9,33 +9,33 @@ from typing import Any
 
 import pytest
 
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
-from clusters.fleet import SupervisorRecord
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus
-from clusters.worker_heartbeats import WorkerHeartbeat
-from plugins.watershed.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
-from plugins.watershed.page.fleet_rows import build_fleets_view
-from plugins.watershed.page.flow_rows import (
+from tests.airflow import page_world
+from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC
+from watershed.clusters.fleet import SupervisorRecord
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.plugins.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
+from watershed.plugins.page.fleet_rows import build_fleets_view
+from watershed.plugins.page.flow_rows import (
     FLOWS_AT_ONCE,
     build_cluster_panel,
     build_flow_detail,
     build_flows_overview,
 )
-from plugins.watershed.page.folded_alerts import MAX_ALERT_CHARS, MAX_ALERTS, fold_alerts
-from plugins.watershed.page.graph_layout import build_flow_arrows, lay_out_graph
-from plugins.watershed.page.lag_history import (
+from watershed.plugins.page.folded_alerts import MAX_ALERT_CHARS, MAX_ALERTS, fold_alerts
+from watershed.plugins.page.graph_layout import build_flow_arrows, lay_out_graph
+from watershed.plugins.page.lag_history import (
     CHART_SLOT_S,
     CHART_SLOTS,
     LagHistory,
     LagSample,
     build_charts,
 )
-from plugins.watershed.page.topic_rows import ROWS_AT_ONCE, build_groups_page, build_topics_page
-from tests.airflow import page_world
-from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
-from topology.plan import Plan
+from watershed.plugins.page.topic_rows import ROWS_AT_ONCE, build_groups_page, build_topics_page
+from watershed.topology.plan import Plan
 
 pytestmark = pytest.mark.airflow
 PARTITIONS = 100  # of each of the hundred flows

@@ -14,8 +14,8 @@ from airflow.utils.session import create_session
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, select, update
 
-from plugins.watershed.page import user_rights
 from tests.airflow.page_world import Manager, asked
+from watershed.plugins.page import user_rights
 
 pytestmark = pytest.mark.airflow
 KNOWN = user_rights._known  # before the page's fixture replaces it
@@ -26,7 +26,7 @@ PATHS = ("flows", "flow", "migrations", "proofs")
 @pytest.fixture
 def blue(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The DAGs of `sites` are nobody's, and known; those of `shop` are the blue team's, or will be."""
-    monkeypatch.setattr("plugins.watershed.page.user_rights._known", KNOWN)
+    monkeypatch.setattr("watershed.plugins.page.user_rights._known", KNOWN)
     _forget_all()  # tests with a browser leave theirs in the database of this process
     with create_session() as session:
         team, bundle = Team(name=TEAM), DagBundleModel(name=BUNDLE)

@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskAwaitingInput, TaskDeferred
 
-from cutover.actions import Action, ReadApplication, StartApplication, StopApplication
-from cutover.journal.hash_chain import find_step_outcome
-from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
-from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
-from cutover.live.applications.person_application import PersonAnswer, PersonRequest
-from cutover.observations import ActionFailed, Observation, ObservedApplication
-from cutover.run_plan import plan_migration
-from plugins.watershed.operators import person_steps
-from plugins.watershed.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
-from plugins.watershed.steps.migration_dag_tasks import (
+from tests.airflow import test_airflow_cutover as tasks
+from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
+from tests.airflow.test_airflow_cutover import world as world  # the fixture
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_plan
+from tests.cutover.world_back import back_plan
+from watershed.cutover.actions import Action, ReadApplication, StartApplication, StopApplication
+from watershed.cutover.journal.hash_chain import find_step_outcome
+from watershed.cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
+from watershed.cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
+from watershed.cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from watershed.cutover.observations import ActionFailed, Observation, ObservedApplication
+from watershed.cutover.run_plan import plan_migration
+from watershed.plugins.operators import person_steps
+from watershed.plugins.operators.person_steps import CANNOT, DONE, CutoverPersonOperator, PersonTakeBackOperator
+from watershed.plugins.steps.migration_dag_tasks import (
     AS_DECLARED,
     StepTask,
     list_stage_tasks,
     needs_person,
     preview_run_plan,
 )
-from plugins.watershed.steps.step_driver import ConfirmationNeeded
-from tests.airflow import test_airflow_cutover as tasks
-from tests.airflow.test_airflow_cutover import JOURNAL_RUN, context, perform
-from tests.airflow.test_airflow_cutover import world as world  # the fixture
-from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_plan
-from tests.cutover.world_back import back_plan
-from topology.application_controls import PlanApplication
+from watershed.plugins.steps.step_driver import ConfirmationNeeded
+from watershed.topology.application_controls import PlanApplication
 
 PERSONAL = {"persons": frozenset({PRODUCER})}
 PLAN = a_plan()
@@ -94,7 +94,7 @@ def personal(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def journal(world: World) -> Any:
-    from cutover.journal.hash_chain import Journal
+    from watershed.cutover.journal.hash_chain import Journal
 
     return Journal(world.log, "shop", "reader").refresh().run(JOURNAL_RUN)  # type: ignore[attr-defined]
 

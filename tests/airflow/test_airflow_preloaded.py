@@ -13,12 +13,11 @@ from airflow.listeners.listener import get_listener_manager
 from airflow.jobs.job import Job
 from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
 from airflow.dag_processing.dagbag import BundleDagBag
-from plugins.watershed.preloaded_modules import PRELOADED_MODULES
+from watershed.plugins.preloaded_modules import PRELOADED_MODULES
 
-ours = lambda: {each for each in sys.modules if each.partition(".")[0] in ROOMS}
-ROOMS = ("clusters", "cutover", "dags", "plugins", "replicator", "topology")
+ours = lambda: {each for each in sys.modules if each.partition(".")[0] == "watershed"}
 get_listener_manager().hook.on_starting(component=TaskRunnerMarker())
-assert "replicator.apply" not in sys.modules, "a task that is no fork imports what it does not need"
+assert "watershed.replicator.apply" not in sys.modules, "a task that is no fork imports what it does not need"
 Job()
 assert set(PRELOADED_MODULES) <= set(sys.modules), set(PRELOADED_MODULES) - set(sys.modules)
 assert len(list(Path("/proc/self/task").iterdir())) == 1, "a thread does not survive a fork"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.watershed.detached_process import (
-    CODE_ROOT,
+from watershed import IMPORT_ROOT
+from watershed.plugins.detached_process import (
     DetachedProcess,
     ProcessStartFailed,
     build_clean_environment,
@@ -108,9 +108,9 @@ def test_nobody_keeps_a_program_that_is_ending(state: Path) -> None:
 def test_racing_starts_leave_one_program(state: Path) -> None:
     folder = state / "p"
     folder.mkdir(parents=True)
-    argv = [sys.executable, "-m", "plugins.watershed.detached_process", str(folder), PROGRAM]
+    argv = [sys.executable, "-m", "watershed.plugins.detached_process", str(folder), PROGRAM]
     argv += ["--out", str(folder), "--verdict", "proven", "--seconds", "3"]
-    racers = [subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)}) for _ in range(4)]
+    racers = [subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)}) for _ in range(4)]
     assert [racer.wait(180) for racer in racers] == [0, 0, 0, 0]
     assert not DetachedProcess(folder).alive()
     assert DetachedProcess(folder).exit_code() == 0
@@ -136,11 +136,11 @@ def test_killed_program_has_no_exit_code(state: Path) -> None:
 def test_program_survives_who_started_it(state: Path) -> None:
     folder = state / "p"
     code = (
-        "from pathlib import Path; from plugins.watershed.detached_process import *;"
+        "from pathlib import Path; from watershed.plugins.detached_process import *;"
         f"start_detached(Path({str(folder)!r}), {PROGRAM!r}, ['--out', {str(folder)!r}, '--verdict', 'proven',"
         " '--seconds', '5'], build_clean_environment())"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(CODE_ROOT)})
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(IMPORT_ROOT)})
     program = DetachedProcess(folder)
     assert program.alive()
     wait_for_end(program)
@@ -157,7 +157,7 @@ def test_crash_is_exit_2_with_its_traceback_in_the_log(state: Path) -> None:
 def test_unstartable_program_is_named(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(ProcessStartFailed, match=r"spark\.verify did not start"):
-        start_detached(state / "p", "spark.verify", [], build_clean_environment())
+        start_detached(state / "p", "watershed.spark.verify", [], build_clean_environment())
 
 
 def test_environment_holds_no_airflow_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,10 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from fastapi.testclient import TestClient
 
-from plugins.watershed.operators import proof
-from plugins.watershed.operators.proof import (
+from tests.airflow.page_world import all_known, proof_in
+from tests.airflow.test_airflow_dags import TOPOLOGY, load
+from watershed.plugins.operators import proof
+from watershed.plugins.operators.proof import (
     ProofOperator,
     PublishProofOperator,
     build_proof_asset,
@@ -23,12 +25,10 @@ from plugins.watershed.operators.proof import (
     find_newest_proof,
     read_proof_result,
 )
-from plugins.watershed.operators.spark_application import SparkApplicationOperator
-from plugins.watershed.page import proof_reports
-from plugins.watershed.state_folder import find_frozen_plan
-from spark.judging.proof_window import PartitionPair
-from tests.airflow.page_world import all_known, proof_in
-from tests.airflow.test_airflow_dags import TOPOLOGY, load
+from watershed.plugins.operators.spark_application import SparkApplicationOperator
+from watershed.plugins.page import proof_reports
+from watershed.plugins.state_folder import find_frozen_plan
+from watershed.spark.judging.proof_window import PartitionPair
 
 pytestmark = pytest.mark.airflow
 RUN = "manual__2026-11-21T22:00:00+00:00"
@@ -40,7 +40,7 @@ def attempt(state: Path, run: str = RUN, task: str = "prove", number: int = 1, *
     folder = proof.locate_run_folder("verify__orders", run) / task / str(number)
     assert folder.is_relative_to(state.resolve())
     folder.mkdir(parents=True)
-    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (folder / "process.json").write_text(json.dumps({"pid": 1, "module": "watershed.spark.verify"}))
     (folder / "log").write_text("window fixed\nread 3 of 12 <chunks>\n")
     if summary:
         told = {"unproven": 0, **COUNTS, "proof_root": "sha256:1", "plan_hash": "sha256:2", "level": "L2"}
@@ -159,9 +159,9 @@ def test_without_an_earlier_proof_everything_is_read(state: Path) -> None:
 
 def _summary(folder: Path) -> Path:
     """A summary that a proof can build on, unless it is an error's."""
-    from clusters.record_fingerprint import FINGERPRINT_VERSION
-    from spark.evidence.parquet_tables import encode_parquet
-    from spark.judging.merkle_tree import compute_merkle_root
+    from watershed.clusters.record_fingerprint import FINGERPRINT_VERSION
+    from watershed.spark.evidence.parquet_tables import encode_parquet
+    from watershed.spark.judging.merkle_tree import compute_merkle_root
 
     verdict = json.loads((folder / "summary.json").read_text())["verdict"]
     empty = {**PartitionPair("f", "t", "t", 0)._asdict(), "source_start": 0, "source_end": 0, "target_start": 0}
@@ -199,7 +199,7 @@ def allowed(airflow_database: None) -> Iterator[TestClient]:
     manager = SimpleNamespace(is_authorized_dag=lambda **asked: asked["details"].id != "verify__secret")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(security, "get_auth_manager", lambda: manager)
-        patch.setattr("plugins.watershed.page.user_rights._known", all_known)
+        patch.setattr("watershed.plugins.page.user_rights._known", all_known)
         yield client
     routes.dependency_overrides.clear()
 
@@ -254,7 +254,7 @@ def test_no_name_leads_out_of_the_folder(state: Path, allowed: TestClient, name:
     secret = state / "plans" / "1"
     secret.mkdir(parents=True)
     (secret / "report.html").write_text("secret")
-    (secret / "process.json").write_text(json.dumps({"pid": 1, "module": "spark.verify"}))
+    (secret / "process.json").write_text(json.dumps({"pid": 1, "module": "watershed.spark.verify"}))
     for asked in ({"task_id": name}, {"run_id": name}, {"dag_id": name}):
         assert "secret" not in get(allowed, **asked).text
 
@@ -295,7 +295,7 @@ def test_rights_are_asked_for_what_is_opened(
         proof_in(state, name, RUN, verdict="proven")
     known = {"verify__orders", "verify__hidden", ".verify__hidden"}
     monkeypatch.setattr(
-        "plugins.watershed.page.user_rights._known", lambda ids: all_known([i for i in ids if i in known])
+        "watershed.plugins.page.user_rights._known", lambda ids: all_known([i for i in ids if i in known])
     )
     answer = get(allowed, dag_id=dag_id)
     assert (answer.status_code, "report" in answer.text) == (404, False)
@@ -327,8 +327,8 @@ def test_the_plugin_is_as_airflow_wants_it() -> None:
     assert view["destination"] == "dag_run"
 
 
-def test_airflow_loads_the_three_plugins_and_nothing_else_of_the_folder() -> None:
-    """`plugins/.airflowignore` hides what the DAGs import themselves."""
+def test_airflow_finds_the_three_plugins_as_entry_points() -> None:
+    """They import nothing that only the DAGs need."""
     from airflow.plugins_manager import _get_plugins
 
     plugins, errors = _get_plugins()
@@ -349,7 +349,7 @@ def test_reports_and_summaries_come_as_downloads(state: Path, allowed: TestClien
 
 
 def test_evidence_is_for_whoever_may_read_runs_of_its_dag(state: Path, allowed: TestClient) -> None:
-    from plugins.watershed.state_folder import locate_run_folder
+    from watershed.plugins.state_folder import locate_run_folder
 
     for dag in ("migrate__orders", "verify__secret"):
         folder = locate_run_folder(dag, RUN) / "evidence" / "first"

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from plugins.watershed.detached_process import DetachedProcess
-from plugins.watershed.operators import spark_application
-from plugins.watershed.operators.spark_application import ProcessEnded, SparkApplicationOperator
-from plugins.watershed.state_folder import FrozenPlan
+from watershed.plugins.detached_process import DetachedProcess
+from watershed.plugins.operators import spark_application
+from watershed.plugins.operators.spark_application import ProcessEnded, SparkApplicationOperator
+from watershed.plugins.state_folder import FrozenPlan
 
 CONTEXT: Any = {"ti": SimpleNamespace(dag_id="verify__x", run_id="manual__1", task_id="prove", map_index=-1)}
 
@@ -40,7 +40,7 @@ def run(task: SparkApplicationOperator) -> Any:
     trigger = deferred.value.trigger
     assert isinstance(trigger, ProcessEnded)
     path, kwargs = trigger.serialize()
-    assert path == "plugins.watershed.operators.spark_application.ProcessEnded"
+    assert path == "watershed.plugins.operators.spark_application.ProcessEnded"
     return getattr(task, deferred.value.method_name)(
         CONTEXT, event_of(ProcessEnded(**{**kwargs, "poll_seconds": 0.05, "settle_seconds": 0.0}))
     )

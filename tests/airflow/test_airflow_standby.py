@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
-from cutover.journal.hash_chain import find_step_outcome
-from cutover.run_plan import plan_migration
-from plugins.watershed.detached_process import DetachedProcess, ProcessStartFailed, start_detached
-from plugins.watershed.operators import cutover_steps
-from plugins.watershed.operators.spark_application import ProcessEnded, attach_or_start_spark, list_attempts
-from plugins.watershed.steps import standby_proof, step_driver
-from plugins.watershed.steps.migration_dag_tasks import list_stage_tasks
-from plugins.watershed.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof, read_history_stay
-from plugins.watershed.steps.step_driver import StepOrder, StillWaiting
 from tests.airflow.test_airflow_cutover import ROWS, RUN, _entries, context, operator, perform, world
 from tests.cutover.world import POLICY, PRODUCER, World, a_plan
+from watershed.cutover.journal.hash_chain import find_step_outcome
+from watershed.cutover.run_plan import plan_migration
+from watershed.plugins.detached_process import DetachedProcess, ProcessStartFailed, start_detached
+from watershed.plugins.operators import cutover_steps
+from watershed.plugins.operators.spark_application import ProcessEnded, attach_or_start_spark, list_attempts
+from watershed.plugins.steps import standby_proof, step_driver
+from watershed.plugins.steps.migration_dag_tasks import list_stage_tasks
+from watershed.plugins.steps.standby_proof import STANDBY_SUMMARY_FILE, StandbyProof, read_history_stay
+from watershed.plugins.steps.step_driver import StepOrder, StillWaiting
 
 __all__ = ["world"]
 MOVE = next(row for row in list_stage_tasks(plan_migration(a_plan(), None, POLICY)) if row.task == "move_producers")
@@ -40,7 +40,7 @@ def standby(world: World, state: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
     def begun(mode: str) -> World:
         def begin(folder: Path, module: str, arguments: list[str], environ: Any, *, orders: bool) -> DetachedProcess:
-            assert (module, orders) == ("spark.verify", True)
+            assert (module, orders) == ("watershed.spark.verify", True)
             return start_detached(folder, "tests.airflow.programs.standby", [mode, *arguments], environ, orders=True)
 
         monkeypatch.setattr(standby_proof, "start_detached", begin)

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.free_ports import find_free_ports
+from watershed.lab.free_ports import find_free_ports
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -63,7 +63,7 @@ def served(home: Path) -> Iterator[str]:
     import uvicorn
     from airflow.api_fastapi.app import create_app, purge_cached_app
 
-    from plugins.watershed.page.routes import build_page_app
+    from watershed.plugins.page.routes import build_page_app
 
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({name: name for name in USERS}))

@@ -6,15 +6,27 @@ from typing import Any
 
 import pytest
 
-from bench import estate
-from bench.estate import Estate, find_first_limits, place_fleets, share_slots, simulate_restarts, simulate_running
-from bench.estate_costs import LEDGER_RECORDS, PartitionCosts, compute_stored_report_bytes, measure_partition_costs
-from bench.goals import build_estate_goals
-from clusters import control_topics
-from clusters.control_topics import SLOT_COUNT
-from replicator.worker import fleet_decisions, partition_task
-from topology.plan import PlanFlow
-from topology.selectors import TopicSelection
+from watershed.bench import estate
+from watershed.bench.estate import (
+    Estate,
+    find_first_limits,
+    place_fleets,
+    share_slots,
+    simulate_restarts,
+    simulate_running,
+)
+from watershed.bench.estate_costs import (
+    LEDGER_RECORDS,
+    PartitionCosts,
+    compute_stored_report_bytes,
+    measure_partition_costs,
+)
+from watershed.bench.goals import build_estate_goals
+from watershed.clusters import control_topics
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.replicator.worker import fleet_decisions, partition_task
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import TopicSelection
 
 COSTS = PartitionCosts(
     report_bytes=500,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.goals import build_group_goals
-from bench.lagging_group import StoppedGroup
-from bench.moved_group import GroupMoveVerdict, RecordsReadOn, judge_moved_group
-from bench.numbered_topics import GROUP_BENCH_PARTITIONS, NumberedRecord, NumberedRecords
+from watershed.bench.goals import build_group_goals
+from watershed.bench.lagging_group import StoppedGroup
+from watershed.bench.moved_group import GroupMoveVerdict, RecordsReadOn, judge_moved_group
+from watershed.bench.numbered_topics import GROUP_BENCH_PARTITIONS, NumberedRecord, NumberedRecords
 
 ABORTED = {5, 6}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.house import (
+from watershed.bench.house import (
     House,
     check_house,
     find_import_cycles,
@@ -28,7 +28,7 @@ class Plan:
     a: int
     b: int
 '''
-LINT = f"from topology.plan import read\n\ndef read_plan(n):\n{BRANCHES}    return n\n\ndef read(): ...\n"
+LINT = f"from watershed.topology.plan import read\n\ndef read_plan(n):\n{BRANCHES}    return n\n\ndef read(): ...\n"
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def house(tmp_path: Path) -> House:
         "topology/__init__.py": "",
         "topology/plan.py": PLAN,
         "topology/lint.py": LINT,
-        "clusters/admin.py": "def main():\n    from clusters import wire\n    return wire\n",
-        "clusters/wire.py": "import clusters.admin\n\nMOST = 5\n",
+        "clusters/admin.py": "def main():\n    from watershed.clusters import wire\n    return wire\n",
+        "clusters/wire.py": "import watershed.clusters.admin\n\nMOST = 5\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def test_every_row_is_counted(house: House) -> None:
 
 
 def test_a_cycle_names_its_modules_also_through_a_function(house: House) -> None:
-    assert find_import_cycles(house.sources) == [["clusters.admin", "clusters.wire"]]
+    assert find_import_cycles(house.sources) == [["watershed.clusters.admin", "watershed.clusters.wire"]]
 
 
 def test_what_is_too_complex_is_named_with_its_place(house: House) -> None:
@@ -84,8 +84,8 @@ def test_the_largest_are_named_with_lines_and_fields(house: House) -> None:
 
 def test_a_new_cycle_and_a_new_double_name_fail_the_check(house: House) -> None:
     cycle, most = check_house(house)  # not `read`, which modules may share
-    assert cycle.startswith("clusters.admin, clusters.wire: these modules import each other")
-    assert most.startswith("topology.plan, clusters.wire: each defines the public name MOST;")
+    assert cycle.startswith("watershed.clusters.admin, watershed.clusters.wire: these modules import each other")
+    assert most.startswith("watershed.topology.plan, watershed.clusters.wire: each defines the public name MOST;")
 
 
 def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_one_more_function_with_a_one_word_name_fails_the_check(tmp_path: Path) 
     assert check_house(read_house(tmp_path)) == []
     (tmp_path / "cli" / "more.py").write_text("def landed(): ...\n")
     [fault] = check_house(read_house(tmp_path))
-    assert fault.startswith("6 public functions have a name of one word, 5 are known: cli.lint.aaa, ")
+    assert fault.startswith("6 public functions have a name of one word, 5 are known: watershed.cli.lint.aaa, ")
     assert "cli.more.landed" in fault
 
 
@@ -111,7 +111,9 @@ def test_a_docstring_that_promises_a_class_which_is_not_there_fails_the_check(tm
     assert check_house(read_house(tmp_path)) == []
     errors.write_text('class Answer:\n    """Formerly BrokerAnswer."""\n')
     [fault] = check_house(read_house(tmp_path))
-    assert fault.startswith("cli.ask.ask_broker: its docstring names BrokerAnswer, NotAsked, which no module has")
+    assert fault.startswith(
+        "watershed.cli.ask.ask_broker: its docstring names BrokerAnswer, NotAsked, which no module has"
+    )
 
 
 def test_this_repository_passes_its_check() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bench import plot
-from bench.copy_contenders import TUNED_CONNECTOR
-from bench.goals import build_latency_goals, build_throughput_goals
-from bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
-from bench.replicate import QUICK_CASES, check_out_commit
-from bench.workload import COPY_CASES, CopyCase, generate_values
-from lab.mirrormaker import build_source_connector
+from watershed.bench import plot
+from watershed.bench.copy_contenders import TUNED_CONNECTOR
+from watershed.bench.goals import build_latency_goals, build_throughput_goals
+from watershed.bench.process_usage import is_running, list_descendants, read_cpu_seconds, read_peak_mib
+from watershed.bench.replicate import QUICK_CASES, check_out_commit
+from watershed.bench.workload import COPY_CASES, CopyCase, generate_values
+from watershed.lab.mirrormaker import build_source_connector
 
 
 def row(contender: str, krecords: float, cpu: float, **more: Any) -> dict[str, Any]:

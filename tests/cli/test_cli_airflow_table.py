@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import COMMAND_TABLE, topology
-from cutover.operations.catalogue import DECIDE, OPERATE
-from plugins.watershed.operation_params import DECIDE_MEANINGS, OPERATE_MEANINGS
-from plugins.watershed.steps.command_runs import INSPECTIONS, build_inspection
-from plugins.watershed.supervisor_queues import SUPERVISE_KINDS
+from watershed.cli.main import COMMAND_TABLE, topology
+from watershed.cutover.operations.catalogue import DECIDE, OPERATE
+from watershed.plugins.operation_params import DECIDE_MEANINGS, OPERATE_MEANINGS
+from watershed.plugins.steps.command_runs import INSPECTIONS, build_inspection
+from watershed.plugins.supervisor_queues import SUPERVISE_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 OPERATIONS = {"operate": set(OPERATE), "decide": set(DECIDE), "inspect": set(INSPECTIONS)}

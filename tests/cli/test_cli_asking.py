@@ -7,7 +7,7 @@ import io
 import click
 import pytest
 
-from cli.confirmation import require_confirmation
+from watershed.cli.confirmation import require_confirmation
 
 
 class Terminal(io.StringIO):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.sync_text import describe_flow_sync, describe_sync_reports
-from clusters.sync_reports import SyncReport
+from watershed.cli.sync_text import describe_flow_sync, describe_sync_reports
+from watershed.clusters.sync_reports import SyncReport
 
 
 def test_a_line_a_kind_and_one_for_what_is_not_equal():

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from cli.main import topology
-from topology.language import build_language_schema
+from watershed.cli.main import topology
+from watershed.topology.language import build_language_schema
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "capabilities.md"

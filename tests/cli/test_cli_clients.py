@@ -9,16 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from topology.client_inventory import (
+from watershed.cli.main import main
+from watershed.topology.client_inventory import (
     ClientInventory,
     ClusterClients,
     SeenClient,
     SeenSpan,
 )
-from topology.client_inventory_json import build_client_schema, decode_client_inventory, encode_client_inventory
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.inventory_json import encode_inventory
+from watershed.topology.client_inventory_json import (
+    build_client_schema,
+    decode_client_inventory,
+    encode_client_inventory,
+)
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from watershed.topology.inventory_json import encode_inventory
 
 SAMPLES = Path(__file__).parents[1] / "clusters" / "request_log_samples"
 ORDERS = "p5xzWSSJStKksKr6DtNomQ"

@@ -15,8 +15,8 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import COMMAND_TABLE, topology
-from topology.rules import RULES
+from watershed.cli.main import COMMAND_TABLE, topology
+from watershed.topology.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -160,7 +160,7 @@ def test_the_readme_shows_what_the_command_prints(command_line: str) -> None:
     typed_line, *shown = block.rstrip().splitlines()
     words = shlex.split(typed_line.removeprefix("$ topology"))
     ran = subprocess.run(
-        [sys.executable, "-m", "cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "watershed.cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     printed = [without_hash(line) for line in ran.stdout.splitlines()]
     at = 0

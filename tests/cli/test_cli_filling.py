@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.alignment_progress import render_alignment_progress
+from watershed.cli.alignment_progress import render_alignment_progress
 
 
 @pytest.mark.parametrize(

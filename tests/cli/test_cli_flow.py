@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from cli.flow import _row, _when
-from cli.main import main
-from replicator.batch.repack import RejectedRecord
-from replicator.copy.quarantine import (
+from watershed.cli.flow import _row, _when
+from watershed.cli.main import main
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.copy.quarantine import (
     MAX_WHOLE_RECORD_BYTES,
     QuarantinedRecord,
     build_quarantine_key,
     encode_rejected_record,
     measure_rejected_record,
 )
-from replicator.partition_key import PartitionKey
+from watershed.replicator.partition_key import PartitionKey
 
 SECRET = b"account 4711"
 KEPT = QuarantinedRecord(

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from clusters.settings import ConnectionSettings
-from cutover.operations.adoption import (
+from watershed.cli.main import main
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.operations.adoption import (
     AdoptionRequest,
     AdoptionStage,
     encode_adoption,
     explain_refused_adoption,
     render_adoption,
 )
-from replicator.adoption.copy_proof import PartitionProof
-from replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.mirrormaker_records import Checkpoint
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import OffsetSpan
-from topology import compile_path
+from watershed.replicator.adoption.copy_proof import PartitionProof
+from watershed.replicator.adoption.duplicates_and_gaps import ComparedRanges, CopyFinding, CopyVerdict
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.mirrormaker_records import Checkpoint
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.topology import compile_path
 
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.run_command import tell_how_to_go_on
+from watershed.cli.run_command import tell_how_to_go_on
 
 
 @pytest.mark.parametrize("left", [KeyboardInterrupt, click.Abort])

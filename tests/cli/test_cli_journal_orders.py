@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
-from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
-from clusters.flow_records import JOURNALED_PREFIX
-from clusters.topic_partition import TopicPartition
-from replicator.partition_states import OffsetSpan
-from replicator.recovery.operator_decisions import OperatorDecision, journal_decision_outcome, submit_decision
-from replicator.sync.group_control_records import (
+from watershed.cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
+from watershed.clusters.control_topics import JOURNAL_TOPIC, ControlWriter
+from watershed.clusters.flow_records import JOURNALED_PREFIX
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.replicator.recovery.operator_decisions import OperatorDecision, journal_decision_outcome, submit_decision
+from watershed.replicator.sync.group_control_records import (
     GroupResetDecision,
     close_group_reset,
     journal_group_reset,

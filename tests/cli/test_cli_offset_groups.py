@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from replicator.sync.group_sync import GroupSyncer
+from watershed.cli.main import main
+from watershed.replicator.sync.group_sync import GroupSyncer
 
 FILE = """apiVersion: topology/v1alpha1
 kind: Topology

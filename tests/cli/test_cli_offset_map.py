@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from cli import offsets_map
-from cli.main import main
-from clusters.cluster_protocol import TopicDescription
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_map import OffsetMap
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.cli import offsets_map
+from watershed.cli.main import main
+from watershed.clusters.cluster_protocol import TopicDescription
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 ASKED = ["orders.yaml", "--flow", "a-to-b", "-t", "orders", "-p", "0"]
 END = 250
@@ -69,7 +69,7 @@ def test_many_offsets_by_one_read(capsys: pytest.CaptureFixture[str], tmp_path) 
 
 
 def offset_error(offset: int) -> Exception:
-    from replicator.errors import NotCopied
+    from watershed.replicator.errors import NotCopied
 
     return NotCopied(offset, 253)
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from cutover.operations.plan_review import PlanReview, decide_guarantees, encode_guarantee, render_guarantees
-from replicator.compression_forecast import CompressionForecast
-from topology.cluster_capabilities import ClusterCapabilities, RequestVersions
-from topology.delivery_guarantee import list_request_needs
-from topology.egress_compression import EgressCompression
-from topology.external_flows import ExternalFlow
-from topology.inventory import Inventory, InventoryCluster
-from topology.lint import LintResult
-from topology.plan import Plan, PlanCluster, PlanFlow
-from topology.record_transform import RecordTransform
-from topology.selectors import TopicSelection
+from watershed.cutover.operations.plan_review import PlanReview, decide_guarantees, encode_guarantee, render_guarantees
+from watershed.replicator.compression_forecast import CompressionForecast
+from watershed.topology.cluster_capabilities import ClusterCapabilities, RequestVersions
+from watershed.topology.delivery_guarantee import list_request_needs
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.inventory import Inventory, InventoryCluster
+from watershed.topology.lint import LintResult
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.topology.record_transform import RecordTransform
+from watershed.topology.selectors import TopicSelection
 
 EVERYTHING = {each.request: RequestVersions(0, 99) for each in list_request_needs("target", "transactions")}
 OLD = ClusterCapabilities("x", "id", 1, 1, 1, EVERYTHING, topic_ids=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.process_supervisor import MAX_QUICK_DEATHS, keep_processes_alive
+from watershed.cli.process_supervisor import MAX_QUICK_DEATHS, keep_processes_alive
 
 WAITS = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit(0)); open({path!r}, 'w'); time.sleep(600)"
 
@@ -80,7 +80,7 @@ def test_a_signal_while_they_start_reaches_all(tmp_path):
     """The handlers are there before the first child."""
     script = f"""
 import os, signal, subprocess
-from cli.process_supervisor import keep_processes_alive
+from watershed.cli.process_supervisor import keep_processes_alive
 real, started = subprocess.Popen, []
 def popen(*args, **more):
     started.append(1)

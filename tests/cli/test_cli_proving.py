@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.proof_process import ProofProcess
-from cutover.actions import RequestProof
-from cutover.driver import RunEvent
-from cutover.run_plan import plan_migration
 from tests.cutover.world import a_plan
+from watershed.cli.proof_process import ProofProcess
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.run_plan import plan_migration
 
 PLAN = "sha256:this"
 # Says in its summary which process proved what, and does what the file `mood` says.
@@ -54,9 +54,10 @@ HISTORY = RequestProof("a-to-b", ("orders", "paid"), "L1", False, None)
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "spark").mkdir()
-    (tmp_path / "spark" / "__init__.py").touch()
-    (tmp_path / "spark" / "verify.py").write_text(APPLICATION)
+    (tmp_path / "watershed" / "spark").mkdir(parents=True)
+    (tmp_path / "watershed" / "__init__.py").touch()
+    (tmp_path / "watershed" / "spark" / "__init__.py").touch()
+    (tmp_path / "watershed" / "spark" / "verify.py").write_text(APPLICATION)
     (tmp_path / "mood").write_text("well")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -97,7 +98,7 @@ def test_the_application_of_the_history_proves_the_tail(here: Path) -> None:
 
 @pytest.mark.parametrize("mood", ["dies", "fails", "hangs"])
 def test_one_that_comes_to_no_verdict_is_replaced(here: Path, mood: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.proof_process._BEGIN", 0.5)
+    monkeypatch.setattr("watershed.cli.proof_process._BEGIN", 0.5)
     with ProofProcess(here / "t.yaml", PLAN) as proofs:
         history = proofs.prove(here / "history", HISTORY)
         (here / "mood").write_text(mood)
@@ -129,7 +130,7 @@ def test_an_older_summary_and_another_plans_never_count(here: Path) -> None:
 
 
 def test_one_that_leaves_nothing_tells_its_last_words(here: Path) -> None:
-    (here / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
+    (here / "watershed" / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
     with ProofProcess(here / "t.yaml", PLAN) as proofs:
         seen = proofs.prove(here / "alone", HISTORY)
     assert seen.verdict == "error"
@@ -202,7 +203,7 @@ def test_what_needs_no_application_begins_none(here: Path, step: str) -> None:
 def test_one_that_could_not_be_made_ready_is_replaced(here: Path) -> None:
     with ProofProcess(here / "t.yaml", PLAN) as proofs:
         _, begin = going_on(proofs, here)
-        (here / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
+        (here / "watershed" / "spark" / "verify.py").write_text("raise SystemExit('no Java here')")
         begin("fence_producers")
-        (here / "spark" / "verify.py").write_text(APPLICATION)
+        (here / "watershed" / "spark" / "verify.py").write_text(APPLICATION)
         assert proofs.prove(here / "tail", tail(None)).verdict == "proven"

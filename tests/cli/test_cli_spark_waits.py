@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli import verify
-from cli.spark_waits import _PREFIXES, SparkWaitReader
-from spark.cluster_cores import BEGUN_PREFIX, WAITING_PREFIX
+from watershed.cli import verify
+from watershed.cli.spark_waits import _PREFIXES, SparkWaitReader
+from watershed.spark.cluster_cores import BEGUN_PREFIX, WAITING_PREFIX
 
 
 def test_new_whole_lines_about_waiting_are_read_once(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import sys
 import click
 import pytest
 
-from cli import main
-from cli.terminal import filter_output, get_unfiltered_output, make_visible
-from replicator.worker.log_format import EventFormatter, JsonFormatter
+from watershed.cli import main
+from watershed.cli.terminal import filter_output, get_unfiltered_output, make_visible
+from watershed.replicator.worker.log_format import EventFormatter, JsonFormatter
 
 HOSTILE = "orders\x1b]0;owned\x07\x1b[2J\x1b[8m\u202e\u2066\x9b31m\x7f\x00\x08"
 
@@ -83,8 +83,8 @@ def test_the_exception_of_a_log_line_too(form: type[logging.Formatter]) -> None:
 def test_a_warning_of_a_command_says_what_it_is_about() -> None:
     """In a process of its own: without a handler, as commands are."""
     program = (
-        "from cli.main import main; main(['rules'])\n"
-        "from clusters.control_values import InvalidControlRecord, log_invalid_record\n"
+        "from watershed.cli.main import main; main(['rules'])\n"
+        "from watershed.clusters.control_values import InvalidControlRecord, log_invalid_record\n"
         "log_invalid_record(InvalidControlRecord('cloud', 'watershed.status', 3, 41, 'k', 'not JSON'))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ HEAVY = ("airflow", "pyspark", "confluent_kafka", "pandas", "kio")
 
 
 def topology(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", *map(str, arguments)]
+    command = [sys.executable, "-m", "watershed.cli.main", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=EXAMPLES.parents[1], check=False)
     assert "Traceback" not in done.stderr
     return done
@@ -67,7 +67,7 @@ def test_unknown_command_offers_the_nearest() -> None:
 
 def test_linting_imports_nothing_heavy() -> None:
     script = (
-        "import sys; from cli.main import main; code = main(['lint', 'topology/examples'])\n"
+        "import sys; from watershed.cli.main import main; code = main(['lint', 'topology/examples'])\n"
         f"print(code, [name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run(

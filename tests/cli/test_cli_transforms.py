@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
+from watershed.cli.main import main
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
 from tests.clusters.usage.metrics_servers import Answer, Asked, serve_metrics
+from watershed.cli.main import main
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import main
-from cli.verdict_text import render_verdict
 from tests.spark.test_spark_evidence import clean, different, facts, written
+from watershed.cli.main import main
+from watershed.cli.verdict_text import render_verdict
 
 
 def test_what_a_terminal_shows_of_a_difference(tmp_path: Path) -> None:

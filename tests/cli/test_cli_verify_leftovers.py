@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cli import explain_chunk, verify
-from cli.main import main
-from clusters.settings import ConnectionSettings
-from spark.judging.record_ownership import TargetWriters
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.cli import explain_chunk, verify
+from watershed.cli.main import main
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.judging.record_ownership import TargetWriters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cli.status import _flows, _table
-from cli.status_table import draw_sparkline, draw_status_table, render_delay, render_lag, watch_flows
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat
-from topology import compile_path
-from topology.rounded_amounts import render_decimal_size
+from watershed.cli.status import _flows, _table
+from watershed.cli.status_table import draw_sparkline, draw_status_table, render_delay, render_lag, watch_flows
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.topology import compile_path
+from watershed.topology.rounded_amounts import render_decimal_size
 
 PARTITION = {
     "flow": "onprem-to-cloud",
@@ -217,8 +217,8 @@ def test_the_latency_of_a_flow_is_that_of_all_workers_that_live(
         WorkerHeartbeat("w2", 3, now - 60_000, latencies={"a-to-b": {70: 900}}),
     ]
     view = {each.key: each.to_json() for each in beats}
-    monkeypatch.setattr("clusters.partition_status_records.read_latest_values", lambda *_: view)
-    monkeypatch.setattr("clusters.flow_records.read_flows", lambda _settings: {})
+    monkeypatch.setattr("watershed.clusters.partition_status_records.read_latest_values", lambda *_: view)
+    monkeypatch.setattr("watershed.clusters.flow_records.read_flows", lambda _settings: {})
     targets = {"b": ConnectionSettings("b", ("127.0.0.2:1",))}
     [row] = _flows(compile_path(path), targets, path)
     assert row["latency"] == {"p50_ms": 0.87, "p99_ms": 94.0, "records": 100}

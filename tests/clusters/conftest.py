@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from lab.secured_cluster import PASSWORD, USER, SecuredCluster, create_scram_user, run_secured_cluster
 from tests.clusters.sites import FakeSite, RealSite, Site
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.secured_cluster import PASSWORD, USER, SecuredCluster, create_scram_user, run_secured_cluster
 
 
 @pytest.fixture(scope="session")

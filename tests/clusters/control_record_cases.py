@@ -11,39 +11,47 @@ import uuid
 from dataclasses import replace
 from typing import Any
 
-from clusters.alignment_records import AlignmentRecord
-from clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd
-from clusters.partition_orders import PartitionMove, PartitionPause
-from clusters.partition_status_records import PartitionStatus
-from clusters.producer_registry import ProducerRecord
-from clusters.protection_records import ProtectionRecord
-from clusters.streams_state_range import StateRange
-from clusters.sync_reports import SyncReport
-from clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
-from clusters.topic_partition import TopicPartition
-from clusters.withheld_rights_records import WithheldRights
-from clusters.worker_heartbeats import WorkerHeartbeat
-from replicator.ledger.foreign_part import ForeignPart
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import BlockWriter, LogKnowledge, TransactionPosition
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import OffsetSpan
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.egress_compression import EgressCompression
-from topology.external_flows import ExternalFlow
-from topology.inventory import InventoryAcl
-from topology.naming import Naming
-from topology.plan import PlanCluster, PlanFlow, PlanRegistry, PlanSecurity
-from topology.proof_policy import ProofPolicy
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import AclSync, GroupSync, NameFilter, QuotaSync, SchemaSync, SyncSettings, UserSync
+from watershed.clusters.alignment_records import AlignmentRecord
+from watershed.clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd
+from watershed.clusters.partition_orders import PartitionMove, PartitionPause
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.producer_registry import ProducerRecord
+from watershed.clusters.protection_records import ProtectionRecord
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.withheld_rights_records import WithheldRights
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.ledger.foreign_part import ForeignPart
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import BlockWriter, LogKnowledge, TransactionPosition
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanCluster, PlanFlow, PlanRegistry, PlanSecurity
+from watershed.topology.proof_policy import ProofPolicy
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import (
+    AclSync,
+    GroupSync,
+    NameFilter,
+    QuotaSync,
+    SchemaSync,
+    SyncSettings,
+    UserSync,
+)
 
 SOURCE_ID = uuid.UUID("00000000-0000-0000-0000-0000000000a1")
 TARGET_ID = uuid.UUID("00000000-0000-0000-0000-0000000000b2")

@@ -9,14 +9,14 @@ from typing import Protocol
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import ClusterProtocol, TopicDescription
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import BatchBuffer
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition as Partition
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import ProducedPartition, ProducePartition, Wire
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import ClusterProtocol, TopicDescription
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import BatchBuffer
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition as Partition
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import ProducedPartition, ProducePartition, Wire
 
 
 class Site(Protocol):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from clusters import alignment_records
-from clusters.alignment_records import AlignmentRecord, agree_on_alignment, read_alignments
-from clusters.control_records import ControlRecord
-from clusters.settings import ConnectionSettings
+from watershed.clusters import alignment_records
+from watershed.clusters.alignment_records import AlignmentRecord, agree_on_alignment, read_alignments
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
 FIRST = AlignmentRecord("onprem-to-cloud", "orders", "aligned", way="markers", by="worker a", at_ms=1)

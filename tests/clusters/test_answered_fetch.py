@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from clusters import partition_writers
-from clusters.errors import ProtocolError, Unanswered, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.topic_partition import TopicPartition
-from clusters.wire import answered_fetch
-from clusters.wire.answered_fetch import fetch_each, fetch_one
-from clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition
+from watershed.clusters import partition_writers
+from watershed.clusters.errors import ProtocolError, Unanswered, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import answered_fetch
+from watershed.clusters.wire.answered_fetch import fetch_each, fetch_one
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchedPartition, FetchPartition
 
 TOPIC = uuid.uuid4()
 ONE, OTHER = FetchPartition(TOPIC, 0, 10), FetchPartition(TOPIC, 1, 20)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from clusters import crash_isolated_client as apart_module
-from clusters.crash_isolated_client import (
+from watershed.clusters import crash_isolated_client as apart_module
+from watershed.clusters.crash_isolated_client import (
     BACKOFF_RESET_S,
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
@@ -27,7 +27,7 @@ from clusters.crash_isolated_client import (
     ClientProcesses,
     describe_exit_code,
 )
-from clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError
 
 HERE = f"{__name__}:"
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def test_the_process_has_no_key_of_airflow(monkeypatch: pytest.MonkeyPatch, ende
 
 PARENT = """
 import time
-from clusters.crash_isolated_client import ClientProcess
+from watershed.clusters.crash_isolated_client import ClientProcess
 child = ClientProcess(lambda child: None)
 print(child.call("tests.clusters.test_apart:add", {"a": 1, "b": 1})["pid"], flush=True)
 time.sleep(1000)

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.wire.secured_transport import open_transport
 from tests.clusters.vendor_servers import TokenBroker, VendorEndpoint, check_msk_token
-from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import oauth_tokens
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 REGION, KEY, SECRET = "eu-central-1", "AKIDEXAMPLE", "wJalr/c4n4ry+EXAMPLEKEY"
 ROLE = "arn:aws:iam::123456789012:role/watershed"

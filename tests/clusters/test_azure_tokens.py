@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Producer
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, SecretMissing, Unreachable
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.token_providers import azure
-from clusters.wire.secured_transport import open_transport
 from tests.clusters.vendor_servers import TokenBroker, VendorEndpoint
-from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import oauth_tokens
+from watershed.clusters.errors import AuthenticationFailed, SecretMissing, Unreachable
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.token_providers import azure
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 APPLICATION, SECRET = "0ab12c34-5d6e-7f89-a0b1-c2d3e4f5a6b7", "c4n4ry~s3cr3t/+"
 AUDIENCE = "https://127.0.0.1"  # of a namespace: the first bootstrap address

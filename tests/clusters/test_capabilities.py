@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.capabilities import BrokerAnswers, check_requests, combine_answers
-from clusters.errors import RequestRefused
-from clusters.wire.versions import SUPPORT, Api, ApiVersions
-from topology.cluster_capabilities import RequestVersions
-from topology.delivery_guarantee import ClusterEnd, Delivery, list_request_needs
+from watershed.clusters.capabilities import BrokerAnswers, check_requests, combine_answers
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.wire.versions import SUPPORT, Api, ApiVersions
+from watershed.topology.cluster_capabilities import RequestVersions
+from watershed.topology.delivery_guarantee import ClusterEnd, Delivery, list_request_needs
 
 NEW = {int(api): (0, 30) for api in Api}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.claim_rules import SEQUENCE_MODULUS, UNBOUNDED_END_OFFSET, ClaimRule
+from watershed.clusters.claim_rules import SEQUENCE_MODULUS, UNBOUNDED_END_OFFSET, ClaimRule
 
 RULE = ClaimRule(7, 2, 3, 100, UNBOUNDED_END_OFFSET, 100)  # producer 7 began its epoch 2 at offset 100
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from clusters import client_scan
-from clusters.client_scan import ClientScan, list_principal_rights, scan_clients
-from clusters.client_watch import ClientWatch
-from clusters.errors import RequestUnsupported, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire.versions import Api
-from topology.client_inventory import BROKERS, ClientObservation, ClusterClients, SeenClient, SeenSpan
-from topology.errors import UnreadableInventory
-from topology.inventory import InventoryAcl
+from watershed.clusters import client_scan
+from watershed.clusters.client_scan import ClientScan, list_principal_rights, scan_clients
+from watershed.clusters.client_watch import ClientWatch
+from watershed.clusters.errors import RequestUnsupported, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.versions import Api
+from watershed.topology.client_inventory import BROKERS, ClientObservation, ClusterClients, SeenClient, SeenSpan
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.inventory import InventoryAcl
 
 
 def scan(ms: int, client_id: str = "web", cluster_id: str = "one", *not_seen: str) -> ClientScan:

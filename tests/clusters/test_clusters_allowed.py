@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters import allowed_references
-from clusters.errors import SecretMissing
-from clusters.secrets import SecretResolver
-from clusters.settings import resolve_connection_settings
-from topology.plan import PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import allowed_references
+from watershed.clusters.errors import SecretMissing
+from watershed.clusters.secrets import SecretResolver
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.topology.plan import PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 
 @pytest.fixture(autouse=True)

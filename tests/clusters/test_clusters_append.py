@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from clusters.record_batch import BatchRecord, build_batch, build_marker_batch, build_simple_batch, compute_batch_crc
-from clusters.wire.messages import ProducePartition
 from tests.clusters.sites import Site, send
+from watershed.clusters.record_batch import (
+    BatchRecord,
+    build_batch,
+    build_marker_batch,
+    build_simple_batch,
+    compute_batch_crc,
+)
+from watershed.clusters.wire.messages import ProducePartition
 
 OURS = 700_001  # an id that no broker issued: as good as any (sequence-numbers 6d)
 NOW = int(time.time() * 1000)

@@ -9,11 +9,11 @@ import threading
 
 import pytest
 
-from clusters.errors import ProtocolError, TopicMissing, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import FetchPartition, ProducePartition
+from watershed.clusters.errors import ProtocolError, TopicMissing, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import FetchPartition, ProducePartition
 
 OURS = 700_001
 DAY = 86_400_000

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from clusters.cluster_protocol import TopicDescription
-from clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition, Wire
 from tests.clusters.sites import Site, send
+from watershed.clusters.cluster_protocol import TopicDescription
+from watershed.clusters.record_batch import build_simple_batch, decode_batch_records, split_batches
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchedPartition, FetchPartition, Wire
 
 NOW = int(time.time() * 1000)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters import errors
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from topology.plan import PlanCluster, PlanKerberos, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import errors
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.topology.plan import PlanCluster, PlanKerberos, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 SECRET = "s3cr3t-w0rd"
 JSON = f'{{"username": "ann", "password": "{SECRET}"}}'

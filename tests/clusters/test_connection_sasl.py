@@ -7,11 +7,11 @@ import sys
 import pytest
 import scramp
 
-from clusters.connection_parameters import KerberosSettings, OAuthSettings
-from clusters.errors import AuthenticationFailed, ProtocolError
-from clusters.librdkafka import is_mechanism_supported
-from clusters.settings import ConnectionSettings
-from clusters.wire import sasl
+from watershed.clusters.connection_parameters import KerberosSettings, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed, ProtocolError
+from watershed.clusters.librdkafka import is_mechanism_supported
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import sasl
 
 
 def test_plain() -> None:
@@ -70,10 +70,10 @@ def test_kerberos_in_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wheels of confluent-kafka are built without it; one built from source must never start a shell (kinit)."""
     kerberos = KerberosSettings("broker", "w@X", "/etc/w.keytab")
     settings = ConnectionSettings("cloud", ("k:1",), protocol="SASL_SSL", mechanism="GSSAPI", kerberos=kerberos)
-    monkeypatch.setattr("clusters.librdkafka.is_mechanism_supported", lambda _: False)
+    monkeypatch.setattr("watershed.clusters.librdkafka.is_mechanism_supported", lambda _: False)
     with pytest.raises(ProtocolError, match=r"built without it.*libsasl2"):
         settings.librdkafka()
-    monkeypatch.setattr("clusters.librdkafka.is_mechanism_supported", lambda _: True)
+    monkeypatch.setattr("watershed.clusters.librdkafka.is_mechanism_supported", lambda _: True)
     found = {key: value for key, value in settings.librdkafka().items() if key.startswith("sasl.kerberos")}
     assert found == {"sasl.kerberos.service.name": "broker", "sasl.kerberos.kinit.cmd": ""}
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters import oauth_tokens
-from clusters.connection_parameters import OAuthSettings
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
-from clusters.settings import ConnectionSettings
-from lab.certificates import CertificateAuthority, write_secret_file
-from lab.identity_provider import IdentityProvider
+from watershed.clusters import oauth_tokens
+from watershed.clusters.connection_parameters import OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.lab.identity_provider import IdentityProvider
 
 SECRET = "c4n4ry: s3cr3t/+"
 

@@ -12,11 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters import broker_precheck
-from clusters.broker_precheck import require_kafka_brokers
-from clusters.errors import ProtocolError
-from clusters.settings import ConnectionSettings
-from lab.hostile_broker import ABORTING_API_VERSIONS, API_VERSIONS, BrokerAnswer, HostileBroker, build_friendly_answer
+from watershed.clusters import broker_precheck
+from watershed.clusters.broker_precheck import require_kafka_brokers
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.hostile_broker import (
+    ABORTING_API_VERSIONS,
+    API_VERSIONS,
+    BrokerAnswer,
+    HostileBroker,
+    build_friendly_answer,
+)
 
 TOPOLOGY = """apiVersion: topology/v1alpha1
 kind: Topology

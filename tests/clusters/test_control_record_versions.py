@@ -12,24 +12,22 @@ from typing import Any
 
 import pytest
 
-import clusters
-import cutover
-import replicator
-from clusters.control_record_codec import ControlRecordBody, _form_fields
-from clusters.control_records import ControlRecord
-from clusters.control_topics import encode_control_value
-from clusters.control_values import decode_control_value
-from clusters.errors import ProtocolError, UnreadableControlRecord
-from replicator.ledger.foreign_part import FOREIGN_RECORD_KIND, build_foreign_records, decode_foreign_parts
-from replicator.ledger.ledger_block import LedgerBlock
-from replicator.ledger.transaction_positions import (
+from tests.clusters.control_record_cases import RECORDS
+from watershed import clusters, cutover, replicator
+from watershed.clusters.control_record_codec import ControlRecordBody, _form_fields
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import encode_control_value
+from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.errors import ProtocolError, UnreadableControlRecord
+from watershed.replicator.ledger.foreign_part import FOREIGN_RECORD_KIND, build_foreign_records, decode_foreign_parts
+from watershed.replicator.ledger.ledger_block import LedgerBlock
+from watershed.replicator.ledger.transaction_positions import (
     TRANSACTION_RECORD_KINDS,
     build_path_entry,
     decode_explicit_runs,
     decode_positions,
 )
-from replicator.partition_key import PartitionKey
-from tests.clusters.control_record_cases import RECORDS
+from watershed.replicator.partition_key import PartitionKey
 
 _LINES = Path(__file__).with_name("control_record_samples.tsv").read_text(encoding="utf-8").splitlines()
 SAMPLES = {name: (key, value.encode()) for name, key, value in (line.split("\t") for line in _LINES)}

@@ -7,29 +7,29 @@ from typing import Any
 
 import pytest
 
-from clusters import alignment_records, control_records
-from clusters.alignment_records import AlignmentRecord, read_alignments
-from clusters.control_records import ControlRecord, decode_control_record
-from clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC, encode_control_value
-from clusters.control_values import decode_control_value
-from clusters.fleet import FleetRecord, PlacementRecord, read_fleets
-from clusters.flow_records import FlowRecord, read_flows
-from clusters.partition_status_records import PartitionStatus, read_status_reports
-from clusters.producer_registry import ProducerRecord, read_producers
-from clusters.settings import ConnectionSettings
-from clusters.streams_state_range import StateRange
-from clusters.sync_reports import SyncReport
-from clusters.topic_partition import TopicPartition
-from clusters.withheld_rights_records import WithheldRights, read_withheld_rights
-from cutover.live import failover_actions
-from plugins.watershed.page.cluster_snapshots import ControlTopicsView
-from replicator.partition_states import OffsetSpan
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.sync import group_control_records
-from replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions
-from topology.inventory import InventoryAcl
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters import alignment_records, control_records
+from watershed.clusters.alignment_records import AlignmentRecord, read_alignments
+from watershed.clusters.control_records import ControlRecord, decode_control_record
+from watershed.clusters.control_topics import FLOWS_TOPIC, STATUS_TOPIC, encode_control_value
+from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.fleet import FleetRecord, PlacementRecord, read_fleets
+from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.partition_status_records import PartitionStatus, read_status_reports
+from watershed.clusters.producer_registry import ProducerRecord, read_producers
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.withheld_rights_records import WithheldRights, read_withheld_rights
+from watershed.cutover.live import failover_actions
+from watershed.plugins.page.cluster_snapshots import ControlTopicsView
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.sync import group_control_records
+from watershed.replicator.sync.group_control_records import FlowsFollower, GroupResetDecision, SyncedPositions
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 BAD = {
     "not json": b"not json",
@@ -178,7 +178,7 @@ def test_every_reader_goes_on_with_what_it_knew(
 
 
 def records_seen(topic: str, offset: int, key: str, payload: bytes | None) -> Any:
-    from clusters.control_follower import FollowedRecord
+    from watershed.clusters.control_follower import FollowedRecord
 
     return FollowedRecord(topic, offset, key, payload)
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError, Unreachable
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd, write_partition_ends
-from clusters.required_role_acls import derive_required_rights
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.plan import Plan, PlanCluster, PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd, write_partition_ends
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 RECORD = FlowRecord(FLOW, "sha256:0", "shop")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from clusters.broker_propagation import wait_at_each_broker
-from clusters.errors import RequestRefused, Unreachable
-from clusters.settings import ConnectionSettings
+from watershed.clusters.broker_propagation import wait_at_each_broker
+from watershed.clusters.errors import RequestRefused, Unreachable
+from watershed.clusters.settings import ConnectionSettings
 
 SETTINGS = ConnectionSettings("onprem", ("127.0.0.1:1",))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_log import PartitionLog
-from clusters.record_batch import BatchRecord, build_batch, decode_batch_header, decode_batch_records
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_log import PartitionLog
+from watershed.clusters.record_batch import BatchRecord, build_batch, decode_batch_header, decode_batch_records
 
 NOW = 1_790_000_000_000
 

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
-from clusters.errors import ClusterError
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection
-from clusters.wire.fetch_session import FetchSession, SessionQuestion
-from clusters.wire.messages import FetchPartition
-from clusters.wire.request_codec import build_request, encode_entity, load_message_class
-from clusters.wire.secured_transport import OpenedTransport
-from clusters.wire.transport import FramePiece
-from clusters.wire.versions import Api, ApiVersions
 from tests.examples import choose_examples
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.fetch_session import FetchSession, SessionQuestion
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.clusters.wire.request_codec import build_request, encode_entity, load_message_class
+from watershed.clusters.wire.secured_transport import OpenedTransport
+from watershed.clusters.wire.transport import FramePiece
+from watershed.clusters.wire.versions import Api, ApiVersions
 
 TOPIC = uuid.uuid4()
 Place = tuple[uuid.UUID, int]
@@ -187,7 +187,7 @@ class Transport:
     def connect(self, monkeypatch: pytest.MonkeyPatch) -> Connection:
         ranges = {int(Api.METADATA): (0, 12), int(Api.FETCH): (4, 13)}
         opened = OpenedTransport(self, ApiVersions("new", "k:1", ranges))  # type: ignore[arg-type]
-        monkeypatch.setattr("clusters.wire.connection.open_transport", lambda *_, **__: opened)
+        monkeypatch.setattr("watershed.clusters.wire.connection.open_transport", lambda *_, **__: opened)
         return Connection(ConnectionSettings("new", ("k:1",)), ("k", 1))
 
     def send(self, pieces: Sequence[FramePiece]) -> None:

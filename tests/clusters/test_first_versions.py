@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clusters.wire.admin_reads import read_topic_config_entries
-from clusters.wire.request_codec import build_request, decode_response, encode_entity, load_message_class
+from watershed.clusters.wire.admin_reads import read_topic_config_entries
+from watershed.clusters.wire.request_codec import build_request, decode_response, encode_entity, load_message_class
 
 
 def text(value: str | None) -> bytes:

@@ -16,14 +16,14 @@ from confluent_kafka import Producer
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.wire.secured_transport import open_transport
-from lab.certificates import write_secret_file
 from tests.clusters.vendor_servers import TokenBroker, VendorEndpoint
-from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import oauth_tokens
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.lab.certificates import write_secret_file
+from watershed.topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 EMAIL, MACHINE = "watershed@project.example.internal", "123-compute@project.example.internal"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

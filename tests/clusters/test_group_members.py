@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters import group_members
-from clusters.errors import RequestRefused
-from clusters.group_members import DESCRIBE_CONSUMER, DESCRIBE_GROUPS, DESCRIBE_SHARE, DESCRIBE_STREAMS, describe_group
-from clusters.wire import error_codes
+from watershed.clusters import group_members
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.group_members import (
+    DESCRIBE_CONSUMER,
+    DESCRIBE_GROUPS,
+    DESCRIBE_SHARE,
+    DESCRIBE_STREAMS,
+    describe_group,
+)
+from watershed.clusters.wire import error_codes
 
 UNKNOWN, UNSUPPORTED, FORBIDDEN = 69, 35, 30
 _DEAD = SimpleNamespace(error_code=error_codes.NONE, group_state="Dead", members=())

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from clusters.bounded_gzip import gunzip
+from watershed.clusters.bounded_gzip import gunzip
 
 
 @pytest.mark.parametrize("packed", [b"", gzip.compress(b"", mtime=0)])

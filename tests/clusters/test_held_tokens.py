@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from clusters import oauth_tokens
-from clusters.connection_parameters import ConnectionParameters, OAuthSettings
-from clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
-from clusters.token_providers.access_token import AccessToken
+from watershed.clusters import oauth_tokens
+from watershed.clusters.connection_parameters import ConnectionParameters, OAuthSettings
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, ProtocolError, SecretMissing, Unreachable
+from watershed.clusters.token_providers.access_token import AccessToken
 
 SETTINGS = ConnectionParameters(
     "hub", ("one.example.internal:9093",), None, None, "SASL_SSL", "OAUTHBEARER", oauth=OAuthSettings(provider="azure")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from clusters.iam_policy import _ACTIONS, POLICY_LIMIT, build_iam_policy
-from clusters.required_role_acls import ACCOUNT_ROLES, RequiredRight, derive_required_rights
-from topology import compile_path
-from topology.msk_arn import parse_msk_arn
+from watershed.clusters.iam_policy import _ACTIONS, POLICY_LIMIT, build_iam_policy
+from watershed.clusters.required_role_acls import ACCOUNT_ROLES, RequiredRight, derive_required_rights
+from watershed.topology import compile_path
+from watershed.topology.msk_arn import parse_msk_arn
 
 EXAMPLES = Path(__file__).parents[2] / "topology" / "examples"
 ARN = "arn:aws:kafka:eu-central-1:123456789012:cluster/orders/0ab12c34-5d6e-7f89-a0b1-c2d3e4f5a6b7-1"
@@ -117,7 +117,7 @@ def test_what_the_command_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def acls(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", "acls", *map(str, arguments), "--format", "iam"]
+    command = [sys.executable, "-m", "watershed.cli.main", "acls", *map(str, arguments), "--format", "iam"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=EXAMPLES.parents[1], check=False)
     assert "Traceback" not in done.stderr
     return done

@@ -18,14 +18,14 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import key_stores
-from clusters.errors import ProtocolError, SecretMissing
-from clusters.java_key_store import KeyStoreError, parse_java_key_store
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.wire.tls import load_tls_context
-from lab.certificates import CertificateAuthority, CertificateWithKey, write_secret_file
-from topology.plan import PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import key_stores
+from watershed.clusters.errors import ProtocolError, SecretMissing
+from watershed.clusters.java_key_store import KeyStoreError, parse_java_key_store
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.wire.tls import load_tls_context
+from watershed.lab.certificates import CertificateAuthority, CertificateWithKey, write_secret_file
+from watershed.topology.plan import PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 STORE, KEY = "ch4ng3it-st0re", "4n0th3r-k3y"
 
@@ -217,7 +217,7 @@ def test_without_the_package(stores: Stores, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_folder_goes_with_its_process(stores: Stores) -> None:
     code = (
-        "import sys; from clusters.key_stores import convert_trust_store as c; "
+        "import sys; from watershed.clusters.key_stores import convert_trust_store as c; "
         "print(c('cloud', 'clusters.cloud.security.ca', sys.argv[1], None).path)"
     )
     done = subprocess.run(

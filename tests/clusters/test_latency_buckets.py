@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.latency_buckets import (
+from watershed.clusters.latency_buckets import (
     BUCKET_COUNT,
     add_latency_counts,
     compute_bucket_end_ms,

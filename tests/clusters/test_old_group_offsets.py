@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
-from clusters.pending_commits import OFFSETS_TOPIC
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.versions import Api
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets
+from watershed.clusters.pending_commits import OFFSETS_TOPIC
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.versions import Api
 
 PLACE = TopicPartition("orders", 0)
 LOADING, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC, NOT_AUTHORIZED = 14, 5, 3, 29
@@ -70,10 +70,10 @@ def next_of(answers: deque[Any]) -> Any:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusters.pending_commits._WAIT_S", 0.0)
-    monkeypatch.setattr("clusters.pending_commits._APART_S", 0.0)
-    monkeypatch.setattr("clusters.pending_commits._METADATA_WAIT_S", 0.0)
-    monkeypatch.setattr("clusters.group_offsets.COORDINATOR_WAIT_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._WAIT_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._APART_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._METADATA_WAIT_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.group_offsets.COORDINATOR_WAIT_S", 0.0)
 
 
 def read(broker: OldBroker) -> CommittedOffsets:
@@ -101,8 +101,8 @@ def test_a_group_that_cannot_be_read_is_not_one_that_holds_nothing() -> None:
 def test_a_broker_that_has_not_heard_of_the_offsets_topic_is_asked_again(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clusters.pending_commits._METADATA_WAIT_S", 60.0)
-    monkeypatch.setattr("clusters.pending_commits._PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._METADATA_WAIT_S", 60.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._PAUSE_S", 0.0)
     assert read(OldBroker(topic=deque([(code, 0), (code, 0), (0, 1)]), stable=4)) == HIDDEN
 
 
@@ -118,7 +118,7 @@ def test_without_the_right_to_see_the_topic_the_right_is_named() -> None:
 
 @pytest.fixture
 def long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusters.pending_commits._WAIT_S", 60.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._WAIT_S", 60.0)
 
 
 @pytest.mark.usefixtures("long_waits")

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from clusters.pending_commits import find_offsets_partition, find_pending_groups
-from clusters.required_role_acls import OFFSETS_TOPIC
-from clusters.topic_partition import TopicPartition
+from watershed.clusters.pending_commits import find_offsets_partition, find_pending_groups
+from watershed.clusters.required_role_acls import OFFSETS_TOPIC
+from watershed.clusters.topic_partition import TopicPartition
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def place(group: str) -> TopicPartition:
 
 
 def test_a_transaction_that_stays_open_makes_its_groups_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusters.pending_commits._WAIT_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._WAIT_S", 0.0)
     ends = {place("abc"): (7, 9), place("orders-billing"): (4, 4)}
     found = find_pending_groups(["abc", "orders-billing"], 50, lambda asked: {each: ends[each] for each in asked})
     assert found == {"abc"}
@@ -39,7 +39,7 @@ def test_one_that_ends_meanwhile_does_not_though_others_begin() -> None:
 
 
 def test_a_partition_that_does_not_answer_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clusters.pending_commits._WAIT_S", 0.0)
+    monkeypatch.setattr("watershed.clusters.pending_commits._WAIT_S", 0.0)
 
     def read(_asked: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         return {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters import private_files
+from watershed.clusters import private_files
 
 
 @pytest.fixture(autouse=True)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters import request_log
-from clusters.request_log import read_request_log
-from clusters.request_log_line import LoggedRequest, UnreadableLine, parse_request_line
-from topology.client_inventory import ClusterClients, SeenClient, SeenSpan
-from topology.errors import UnreadableInventory
+from watershed.clusters import request_log
+from watershed.clusters.request_log import read_request_log
+from watershed.clusters.request_log_line import LoggedRequest, UnreadableLine, parse_request_line
+from watershed.topology.client_inventory import ClusterClients, SeenClient, SeenSpan
+from watershed.topology.errors import UnreadableInventory
 
 SAMPLES = Path(__file__).with_name("request_log_samples")
 ORDERS = "p5xzWSSJStKksKr6DtNomQ"  # the id of `orders` in the sample of 4.3.1

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from clusters import missing_rights
-from clusters.errors import RequestRefused
-from clusters.required_role_acls import OFFSETS_TOPIC, RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.wire.error_codes import TOPIC_AUTHORIZATION_FAILED
-from clusters.wire.versions import Api
-from topology import compile_path
+from watershed.clusters import missing_rights
+from watershed.clusters.errors import RequestRefused
+from watershed.clusters.required_role_acls import OFFSETS_TOPIC, RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.error_codes import TOPIC_AUTHORIZATION_FAILED
+from watershed.clusters.wire.versions import Api
+from watershed.topology import compile_path
 
 FAILOVER = Path(__file__).parents[2] / "topology" / "examples" / "failover.yaml"
 LOADING = 14

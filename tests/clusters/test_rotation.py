@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from clusters import secret_rotation
-from clusters.control_topics import ControlWriter
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from lab.certificates import CertificateAuthority, CertificateWithKey, write_secret_file
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.membership import Membership
-from topology.plan import PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import secret_rotation
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.lab.certificates import CertificateAuthority, CertificateWithKey, write_secret_file
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.membership import Membership
+from watershed.topology.plan import PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 
 class Files:

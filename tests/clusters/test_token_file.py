@@ -8,12 +8,12 @@ from pathlib import Path
 import jwt
 import pytest
 
-from clusters import oauth_tokens
-from clusters.errors import AuthenticationFailed, ClusterError, SecretMissing
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from lab.certificates import write_secret_file
-from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters import oauth_tokens
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, SecretMissing
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.lab.certificates import write_secret_file
+from watershed.topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 CANARY = "c4n4ry-0f-4-t0k3n"
 

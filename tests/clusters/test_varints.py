@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.varints import decode_uvarint, decode_zigzag, encode_uvarint, encode_zigzag
+from watershed.clusters.varints import decode_uvarint, decode_zigzag, encode_uvarint, encode_zigzag
 
 
 @given(st.integers(0, 2**64 - 1))

@@ -12,10 +12,10 @@ from kio.schema.write_txn_markers.v1 import request, response
 from kio.serial import entity_writer
 from kio.static.primitive import i16, i32
 
-from clusters.errors import ProtocolError
-from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST, AlignmentRequests
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import SUPPORT, Api
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST, AlignmentRequests
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.versions import SUPPORT, Api
 
 
 class Asked(AlignmentRequests):

@@ -13,15 +13,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.connection import Connection
-from clusters.wire.messages import FetchedPartition, FetchPartition, ProducePartition
-from clusters.wire.request_codec import build_request, encode_entity, load_message_class
-from clusters.wire.secured_transport import OpenedTransport
-from clusters.wire.topic_names import build_stand_in_id, is_stand_in_id
-from clusters.wire.transport import FramePiece
-from clusters.wire.versions import Api, ApiVersions
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition, ProducePartition
+from watershed.clusters.wire.request_codec import build_request, encode_entity, load_message_class
+from watershed.clusters.wire.secured_transport import OpenedTransport
+from watershed.clusters.wire.topic_names import build_stand_in_id, is_stand_in_id
+from watershed.clusters.wire.transport import FramePiece
+from watershed.clusters.wire.versions import Api, ApiVersions
 
 KAFKA_2_8 = {int(Api.METADATA): (0, 11), int(Api.FETCH): (0, 12), int(Api.PRODUCE): (0, 9)}
 KAFKA_2_4 = {int(Api.METADATA): (0, 9), int(Api.FETCH): (0, 11), int(Api.PRODUCE): (0, 8)}
@@ -46,7 +46,7 @@ class OldBroker:
 
     def connect(self, monkeypatch: pytest.MonkeyPatch, ranges: dict[int, tuple[int, int]] = KAFKA_2_8) -> Connection:
         opened = OpenedTransport(self, ApiVersions("old", "k:1", ranges))  # type: ignore[arg-type]
-        monkeypatch.setattr("clusters.wire.connection.open_transport", lambda *_, **__: opened)
+        monkeypatch.setattr("watershed.clusters.wire.connection.open_transport", lambda *_, **__: opened)
         return Connection(ConnectionSettings("old", ("k:1",)), ("k", 1))
 
     def send(self, pieces: Sequence[FramePiece]) -> None:
@@ -175,7 +175,7 @@ def test_a_target_topic_that_was_made_anew_while_nothing_was_sent_gets_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("clusters.wire.connection.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("watershed.clusters.wire.connection.time.monotonic", lambda: now[0])
     orders = uuid.uuid4()
     broker = OldBroker(orders=orders)
     connection = broker.connect(monkeypatch)

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from clusters.wire import error_codes, fetch, produce
-from clusters.wire.fetch_session import SessionQuestion, build_lone_question
-from clusters.wire.messages import FetchedPartition, FetchPartition, ProducedPartition, ProducePartition
-from clusters.wire.request_codec import build_request, load_message_class
+from watershed.clusters.wire import error_codes, fetch, produce
+from watershed.clusters.wire.fetch_session import SessionQuestion, build_lone_question
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition, ProducedPartition, ProducePartition
+from watershed.clusters.wire.request_codec import build_request, load_message_class
 
 topic_ids = st.uuids(version=4)
 offsets = st.integers(-1, 2**63 - 1)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from kio.schema.index import api_key_map
 
-from clusters.errors import ProtocolError, RequestRefused, WrongCluster
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import FetchPartition
-from clusters.wire.request_codec import load_message_class
-from clusters.wire.secured_transport import open_transport
-from clusters.wire.versions import SUPPORT, Api, ApiVersions
+from watershed.clusters.errors import ProtocolError, RequestRefused, WrongCluster
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.clusters.wire.request_codec import load_message_class
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.clusters.wire.versions import SUPPORT, Api, ApiVersions
 
 API_VERSIONS, METADATA, FETCH, SASL_HANDSHAKE = 18, 3, 1, 17
 KNOWN = {FETCH: (4, 18), METADATA: (0, 12), SASL_HANDSHAKE: (0, 1), API_VERSIONS: (0, 4), 36: (0, 2)}

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clusters.errors import ClusterError, ProtocolError, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire import transport
-from clusters.wire.connection import Connection
-from clusters.wire.secured_transport import open_transport
-from clusters.wire.transport import MAX_ANSWER_BYTES, MAX_BEFORE_LOGIN_BYTES, ReceiveBuffer, Transport
+from watershed.clusters.errors import ClusterError, ProtocolError, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import transport
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.secured_transport import open_transport
+from watershed.clusters.wire.transport import MAX_ANSWER_BYTES, MAX_BEFORE_LOGIN_BYTES, ReceiveBuffer, Transport
 
 MIB = 1 << 20
 

@@ -18,14 +18,14 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
-from clusters.errors import RequestRefused, Unauthorised, Unreachable
-from clusters.group_listing import GroupListing
-from clusters.kafka_release import detect_release
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from clusters.wire.connection import Connection
-from clusters.wire.versions import NEWEST_API_VERSIONS, read_api_versions
+from watershed.clusters.errors import RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.group_listing import GroupListing
+from watershed.clusters.kafka_release import detect_release
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.versions import NEWEST_API_VERSIONS, read_api_versions
 
 ZERO = i32Timedelta.parse(datetime.timedelta(0))
 # api key → the newest version that Kafka 2.0 knows; DescribeAcls, quotas and later groups are not among them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clusters.wire.broker_pool import BrokerPool
+from watershed.clusters.wire.broker_pool import BrokerPool
 
 
 @dataclass(eq=False)

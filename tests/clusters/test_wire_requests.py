@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from kio.serial import entity_reader
 
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection
-from clusters.wire.metadata_requests import build_offset_answers
-from clusters.wire.open_transactions import describe_transactions, list_open_transactions
-from clusters.wire.request_codec import load_message_class
-from clusters.wire.secured_transport import OpenedTransport
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.transport import FramePiece
-from clusters.wire.versions import SUPPORT, Api, ApiVersions
+from watershed.clusters.errors import ClusterError, ProtocolError, RequestRefused, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.metadata_requests import build_offset_answers
+from watershed.clusters.wire.open_transactions import describe_transactions, list_open_transactions
+from watershed.clusters.wire.request_codec import load_message_class
+from watershed.clusters.wire.secured_transport import OpenedTransport
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.transport import FramePiece
+from watershed.clusters.wire.versions import SUPPORT, Api, ApiVersions
 
 US = ProducerIdAndEpoch(7, 2)
 PLACE = (("orders", 3),)
@@ -53,7 +53,7 @@ def connected(
 ) -> tuple[Connection, Recorder]:
     recorder = Recorder()
     opened = OpenedTransport(recorder, ApiVersions("cloud", "k:1", ranges))  # type: ignore[arg-type]
-    monkeypatch.setattr("clusters.wire.connection.open_transport", lambda *_, **__: opened)
+    monkeypatch.setattr("watershed.clusters.wire.connection.open_transport", lambda *_, **__: opened)
     return Connection(ConnectionSettings("cloud", ("k:1",)), ("k", 1), **more), recorder
 
 

@@ -18,8 +18,8 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 from kio.static.primitive import i32Timedelta, i64Timedelta
 
-from clusters.wire.bounded_decoding import build_length_check
-from clusters.wire.request_codec import decode_response, load_message_class
+from watershed.clusters.wire.bounded_decoding import build_length_check
+from watershed.clusters.wire.request_codec import decode_response, load_message_class
 
 NAMES = sorted(name for name, versions in schema_name_map.items() if EntityType.response in versions[max(versions)])
 SIZES = {"int8": 7, "int16": 15, "uint16": 15, "int32": 31, "int64": 63}

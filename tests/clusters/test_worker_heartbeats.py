@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.partition_status_records import PartitionStatus, read_status_reports, renew_report
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat, add_worker_latencies, parse_heartbeats
-from replicator.worker.flow_state import mark_if_silent
-from replicator.worker.placement_leader import _ObservedRates
 from tests.replicator.test_quiet_reports import RECORD
+from watershed.clusters.partition_status_records import PartitionStatus, read_status_reports, renew_report
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat, add_worker_latencies, parse_heartbeats
+from watershed.replicator.worker.flow_state import mark_if_silent
+from watershed.replicator.worker.placement_leader import _ObservedRates
 
 REPORT = PartitionStatus(
     "onprem-to-cloud",
@@ -75,7 +75,7 @@ def test_one_reading_of_the_topic_gives_renewed_reports(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = {REPORT.key: REPORT.to_json(), BEAT.key: BEAT.to_json(), "worker|w9": {"worker": 1}}
-    monkeypatch.setattr("clusters.partition_status_records.read_latest_values", lambda *_: view)
+    monkeypatch.setattr("watershed.clusters.partition_status_records.read_latest_values", lambda *_: view)
     reports, beside, heartbeats = read_status_reports(ConnectionSettings("cloud", ("127.0.0.1:1",)))
     assert ([report.at_ms for report in reports], beside, heartbeats) == ([61_000], [], [BEAT])
     assert [record.message for record in caplog.records] == ["report unreadable"]

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qs, parse_qsl, quote, urlsplit
 
-from lab.hostile_broker import build_friendly_answer
+from watershed.lab.hostile_broker import build_friendly_answer
 
 _API_VERSIONS, _METADATA, _HANDSHAKE, _AUTHENTICATE = 18, 3, 17, 36
 _SASL_AUTHENTICATION_FAILED = 58

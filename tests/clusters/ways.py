@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from lab.certificates import write_secret_file
-from lab.secured_cluster import CLIENT, PASSWORD, SECRET, SECURED_LISTENERS, USER, SecuredCluster
-from topology.plan import PlanCluster, PlanOAuth, PlanSecurity
-from topology.secret_ref import SecretRef
-from topology.token_providers import TokenProvider
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.lab.certificates import write_secret_file
+from watershed.lab.secured_cluster import CLIENT, PASSWORD, SECRET, SECURED_LISTENERS, USER, SecuredCluster
+from watershed.topology.plan import PlanCluster, PlanOAuth, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.token_providers import TokenProvider
 
 ALIAS = "cloud"
 

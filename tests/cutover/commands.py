@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import clusters, sample_applications
-from lab.account import RunAccount, build_account, find_applications
-from lab.clusters import Lab
-from lab.preload import create_lab_topics
-from lab.sample_applications import SampleApplication
 from tests.replicator.real import settings_of
+from watershed.lab import clusters, sample_applications
+from watershed.lab.account import RunAccount, build_account, find_applications
+from watershed.lab.clusters import Lab
+from watershed.lab.preload import create_lab_topics
+from watershed.lab.sample_applications import SampleApplication
 
 COMMAND = Path(sys.executable).with_name("topology")
 PARTITIONS, PLAIN, PAID, GROUP, WAVE = 2, "orders", "paid", "billing", "all"
@@ -131,10 +131,10 @@ class MovingScene:
     def start_applications(self, rate: int = 100) -> None:
         """`orders` and `paid` write, `billing` reads both. rate: records a second of `orders`."""
         at = ["--cluster", "onprem", "--bootstrap", self.bootstrap("onprem")]
-        orders = ["lab.orders_producer", "--topics", PLAIN, "--rate", str(rate), "--compression", "lz4", *at]
+        orders = ["watershed.lab.orders_producer", "--topics", PLAIN, "--rate", str(rate), "--compression", "lz4", *at]
         transactions = ["--transactional-id", "paid", "--transaction-records", "10", "--abort-every", "4"]
-        paid = ["lab.orders_producer", "--topics", PAID, "--rate", "40", *transactions, *at]
-        billing = ["lab.billing_consumer", "--group", GROUP, "--topics", f"{PLAIN},{PAID}", *at]
+        paid = ["watershed.lab.orders_producer", "--topics", PAID, "--rate", "40", *transactions, *at]
+        billing = ["watershed.lab.billing_consumer", "--group", GROUP, "--topics", f"{PLAIN},{PAID}", *at]
         started = (("orders", orders), ("paid", paid), (GROUP, billing))
         self.running = {name: sample_applications.start_application(self.apps, name, argv) for name, argv in started}
         sample_applications.wait_for_count(self.running[GROUP], "processed", 200, seconds=180)

@@ -9,29 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.group_offsets import GroupOffsets
-from clusters.topic_partition import TopicPartition
-from cutover.actions import RequestProof
-from cutover.journal.hash_chain import JournalEntry, find_step_outcome
-from cutover.observations import ProofOutcome
-from cutover.offsets import decode_offsets
-from cutover.policy import WavePolicy
-from lab import clusters, sample_applications
-from lab.account import GroupAccount, build_account, find_applications
-from lab.application_records import ENTRY_FORMAT, read_words
-from lab.clusters import Lab
-from lab.preload import create_lab_topics
-from lab.releases import DEFAULT_RELEASE
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave
-from topology.plan import Plan, seal_plan
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.journal.hash_chain import JournalEntry, find_step_outcome
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.policy import WavePolicy
+from watershed.lab import clusters, sample_applications
+from watershed.lab.account import GroupAccount, build_account, find_applications
+from watershed.lab.application_records import ENTRY_FORMAT, read_words
+from watershed.lab.clusters import Lab
+from watershed.lab.preload import create_lab_topics
+from watershed.lab.releases import DEFAULT_RELEASE
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 PARTITIONS, GROUP = 2, "billing"
 POLICY = WavePolicy(
@@ -39,7 +39,7 @@ POLICY = WavePolicy(
     empty_times=1, accept_loss=1_000_000, unseen_ms=2_000,
 )  # fmt: skip
 TOPIC = "orders"
-BILLING = ["lab.billing_consumer", "--group", GROUP, "--topics", TOPIC, "--session-ms", "6000"]
+BILLING = ["watershed.lab.billing_consumer", "--group", GROUP, "--topics", TOPIC, "--session-ms", "6000"]
 SLOW = 6_000  # bytes a second: less than the producer writes
 
 
@@ -67,7 +67,7 @@ class Site:
         """`orders` writes at `onprem`, `billing` reads there."""
         at = ["--cluster", "onprem", "--bootstrap", self.lab.clusters["onprem"].bootstrap]
         self.orders = sample_applications.start_application(
-            self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100", *at]
+            self.apps, "orders", ["watershed.lab.orders_producer", "--topics", self.topic, "--rate", "100", *at]
         )
         self.billing = sample_applications.start_application(self.apps, "billing", [*BILLING, *at])
         sample_applications.wait_for_count(self.billing, "processed", 50, seconds=180)
@@ -134,7 +134,7 @@ class Site:
         clusters.kill_lab_broker(self.directory, "onprem")
         self.killed_ms = time.time_ns() // 1_000_000
         self.orders = sample_applications.start_application(
-            self.apps, "orders", ["lab.orders_producer", "--topics", self.topic, "--rate", "100"]
+            self.apps, "orders", ["watershed.lab.orders_producer", "--topics", self.topic, "--rate", "100"]
         )
         self.billing = sample_applications.start_application(self.apps, "billing", BILLING)
 
@@ -207,7 +207,7 @@ def _ends_with(log: list[Any], written: list[Any], without: int) -> bool:
 
 
 def _fields() -> tuple[str, ...]:
-    from lab.application_records import ENTRY_FIELDS
+    from watershed.lab.application_records import ENTRY_FIELDS
 
     return ENTRY_FIELDS
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cutover.driver import RunDriver, RunPorts
-from cutover.policy import WavePolicy
-from cutover.run_claim import ClaimRequest
-from cutover.run_plan import RunPlan, plan_migration
-from topology.plan import Plan
+from watershed.cutover.driver import RunDriver, RunPorts
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.run_claim import ClaimRequest
+from watershed.cutover.run_plan import RunPlan, plan_migration
+from watershed.topology.plan import Plan
 
 
 def build_driver(

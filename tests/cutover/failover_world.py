@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.drivers import build_driver
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, a_migration, target_of
+from tests.cutover.world_back import BACK, BackWorld, Mirror, back_plan
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     CheckCutOff,
     CommitOffsets,
@@ -21,11 +25,11 @@ from cutover.actions import (
     StartApplication,
     StartFlow,
 )
-from cutover.driver import RunDriver
-from cutover.failover.failback_plan import plan_failback
-from cutover.failover.failover_plan import plan_failover
-from cutover.journal.hash_chain import Journal
-from cutover.observations import (
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.failover.failback_plan import plan_failback
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.journal.hash_chain import Journal
+from watershed.cutover.observations import (
     ActionFailed,
     ClusterProbe,
     CutOffResult,
@@ -33,11 +37,7 @@ from cutover.observations import (
     LastSeenSource,
     Observation,
 )
-from replicator.ledger.offset_translation import OffsetNotCopied, translate_offset
-from tests.cutover.drivers import build_driver
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, a_migration, target_of
-from tests.cutover.world_back import BACK, BackWorld, Mirror, back_plan
+from watershed.replicator.ledger.offset_translation import OffsetNotCopied, translate_offset
 
 
 class FailoverWorld(BackWorld):

@@ -12,23 +12,23 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from cutover.actions import Action
-from cutover.driver import RunDriver, RunEvent
-from cutover.journal.topology_journal import open_journal
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.person_application import PersonAnswer
-from cutover.observations import Observation, ProofOutcome
-from cutover.policy import WavePolicy
-from cutover.run_plan import plan_migration
 from tests.cutover.drivers import build_driver
 from tests.replicator.real import applied, plan_for
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import Wave, WaveFence
-from topology.plan import Plan, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import Action
+from watershed.cutover.driver import RunDriver, RunEvent
+from watershed.cutover.journal.topology_journal import open_journal
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.person_application import PersonAnswer
+from watershed.cutover.observations import Observation, ProofOutcome
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.run_plan import plan_migration
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import Wave, WaveFence
+from watershed.topology.plan import Plan, seal_plan
 
 POLICY = WavePolicy(
     strategy="fenced", poll_ms=100, hold_ms=0, hold_times=1, watch_ms=700, settle_ms=1_000,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, World, a_migration, a_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     ClusterSide,
     CommitOffsets,
     ReadRecords,
 )
-from cutover.observations import Observation, ObservedGroup, ObservedRecords
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import GROUP, POLICY, World, a_migration, a_plan
-from topology.plan import Plan, seal_plan
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.cutover.observations import Observation, ObservedGroup, ObservedRecords
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
 STORE, REPARTITION = f"{GROUP}-totals-changelog", f"{GROUP}-by-user-repartition"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from cutover.journal.hash_chain import JournalChain
-from cutover.step_runner import RunResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import REVERSE, World
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.step_runner import RunResult
 
 
 def lost_and_repeated(world: World) -> tuple[int, int]:

@@ -7,16 +7,16 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from cutover.actions import Action, ClusterSide, ReadCopies, RequestProof
-from cutover.driver import RunDriver
-from cutover.observations import Observation, ObservedCopies, ProofOutcome
-from cutover.policy import build_wave_policy
-from cutover.step_runner import RunResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import POLICY, REVERSE, a_migration, a_plan
 from tests.cutover.world_back import BACK, BackWorld, a_rollback
-from topology.migration_waves import RollbackPolicy, Wave, complete_late_waves
-from topology.plan import Plan
+from watershed.cutover.actions import Action, ClusterSide, ReadCopies, RequestProof
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.observations import Observation, ObservedCopies, ProofOutcome
+from watershed.cutover.policy import build_wave_policy
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.migration_waves import RollbackPolicy, Wave, complete_late_waves
+from watershed.topology.plan import Plan
 
 TOPICS = {"orders": 2, "clicks": 1}
 EARLY, REPORTS, AUDIT = "billing", "reports", "audit"

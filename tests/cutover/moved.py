@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ReadRecords
-from cutover.step_runner import RunResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.spoils import failing
 from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, World, a_migration, target_of
 from tests.cutover.world_back import BackWorld, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ReadRecords
+from watershed.cutover.step_runner import RunResult
 
 PLACE = TopicPartition("orders", 0)
 QUICK = replace(POLICY, reverse=REVERSE, consumer_lag=None)

@@ -13,19 +13,19 @@ from typing import Any
 from kio.schema.types import GroupId
 from kio.static.primitive import i16, i32, i32Timedelta
 
-from clusters.group_offsets import GroupOffsets
-from clusters.settings import ConnectionSettings
-from cutover.actions import Action, PauseRun, RecallDeeds, ReportMessage
-from cutover.groups.group_preflight import check_groups
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.person_application import PersonAnswer, PersonRequest
-from cutover.observations import ActionDone, RecalledDeeds
-from cutover.policy import WavePolicy
-from cutover.polling import ActionGenerator
-from cutover.run_context import RunContext
-from topology.migration_waves import Wave
-from topology.plan import Plan
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import Action, PauseRun, RecallDeeds, ReportMessage
+from watershed.cutover.groups.group_preflight import check_groups
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from watershed.cutover.observations import ActionDone, RecalledDeeds
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.polling import ActionGenerator
+from watershed.cutover.run_context import RunContext
+from watershed.topology.migration_waves import Wave
+from watershed.topology.plan import Plan
 
 JOIN_GROUP, SYNC_GROUP, STREAMS_HEARTBEAT = 11, 14, 88
 POLICY = WavePolicy(poll_ms=200, empty_times=3)
@@ -135,7 +135,7 @@ def streams_group(settings: ConnectionSettings, group: str, topic: str, store: s
 def _topology(part: Any) -> Any:
     from kio.schema.streams_group_heartbeat.v0 import request
 
-    from clusters.wire.request_codec import build_request
+    from watershed.clusters.wire.request_codec import build_request
 
     return build_request(request.Topology, {"epoch": i32(0), "subtopologies": (part,)})
 

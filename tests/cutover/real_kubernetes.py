@@ -18,10 +18,16 @@ import yaml
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
-from lab.kubernetes_server import ISSUER, KubernetesServer, end_kubernetes, is_kubernetes_built, start_kubernetes
 from tests.cutover.kubernetes_api import build_workload
+from watershed.lab.kubernetes_server import (
+    ISSUER,
+    KubernetesServer,
+    end_kubernetes,
+    is_kubernetes_built,
+    start_kubernetes,
+)
 
-NOT_BUILT = "not built here: python -m lab.kubernetes_server build (needs go; 16 minutes on two busy cores)"
+NOT_BUILT = "not built here: python -m watershed.lab.kubernetes_server build (needs go; 16 minutes on two busy cores)"
 _LOOK_S = 0.1
 _NODE = "node-1"
 

@@ -14,25 +14,25 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 
-from clusters.settings import ConnectionSettings
-from cutover.actions import RequestProof
-from cutover.driver import RunDriver, RunEvent
-from cutover.journal.hash_chain import JournalChain
-from cutover.journal.journal_topic import JournalTopicLog
-from cutover.live.applications.application_adapter import ApplicationOrder, ApplicationState
-from cutover.observations import ProofOutcome
-from cutover.policy import WavePolicy
-from cutover.rollback.rollback_plan import plan_rollback
-from cutover.run_opening import open_run
-from cutover.run_plan import RunPlan, plan_migration
-from lab.preload import create_lab_topics
 from tests.replicator.real import plan_for, read_all
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
-from topology.naming import Naming
-from topology.plan import Plan, seal_plan
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunDriver, RunEvent
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.cutover.live.applications.application_adapter import ApplicationOrder, ApplicationState
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.rollback.rollback_plan import plan_rollback
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import RunPlan, plan_migration
+from watershed.lab.preload import create_lab_topics
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, seal_plan
 
 PARTITIONS = 3  # the last one stays empty
 POLICY = WavePolicy(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action
-from cutover.observations import ActionFailed, Observation, ProofOutcome
 from tests.cutover.world import GROUP, World, target_of
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action
+from watershed.cutover.observations import ActionFailed, Observation, ProofOutcome
 
 Spoil = Callable[[World], None]
 

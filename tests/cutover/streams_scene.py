@@ -14,14 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clusters.admin import Admin
-from clusters.group_offsets import GroupOffsets
-from clusters.topic_partition import TopicPartition
-from lab import clusters, sample_applications
-from lab.preload import create_lab_topics
-from lab.streams_application import compute_bucket, find_compiling_java
 from tests.cutover.commands import HEAD, run_topology, wait_for
 from tests.replicator.real import read_all, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters, sample_applications
+from watershed.lab.preload import create_lab_topics
+from watershed.lab.streams_application import compute_bucket, find_compiling_java
 
 COUNTER, INPUT, OUTPUT, PARTITIONS = "counter", "orders", "counts", 2
 INTERNAL = (f"{COUNTER}-counts-changelog", f"{COUNTER}-counts-repartition")
@@ -85,9 +85,18 @@ class StreamsScene:
         create_lab_topics(onprem, [INPUT, OUTPUT], PARTITIONS)
         at = ["--cluster", "onprem", "--bootstrap", onprem]
         start = partial(sample_applications.start_application, self.apps)
-        counting = ["lab.streams_application", "--input", INPUT, "--output", OUTPUT, "--protocol", protocol, *at]
+        counting = [
+            "watershed.lab.streams_application",
+            "--input",
+            INPUT,
+            "--output",
+            OUTPUT,
+            "--protocol",
+            protocol,
+            *at,
+        ]
         self.running = {
-            "orders": start("orders", ["lab.orders_producer", "--topics", INPUT, "--rate", "150", *at]),
+            "orders": start("orders", ["watershed.lab.orders_producer", "--topics", INPUT, "--rate", "150", *at]),
             COUNTER: start(COUNTER, counting),
         }
         self.path.write_text(

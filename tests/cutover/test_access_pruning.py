@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli import flow_decisions
-from cli.flow import flow as flow_commands
-from clusters.flow_records import FlowRecord, FlowState
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import SyncedAccess, SyncedAcl, SyncedUser
-from cutover.operations import access_pruning
-from cutover.operations.access_pruning import propose_pruning
-from cutover.operations.catalogue import OperationRequest, propose_operation
-from cutover.operations.proposal import OperationRefused, Proposal, carry_out_approved
-from replicator.sync.revoked_access import JudgedAcls, JudgedUsers
 from tests.cutover.world import a_plan
-from topology.inventory import InventoryAcl
-from topology.plan import Plan, seal_plan
-from topology.sync_settings import NO_SYNC, AccessPruning, AclSync, PruneMode, UserSync
+from watershed.cli import flow_decisions
+from watershed.cli.flow import flow as flow_commands
+from watershed.clusters.flow_records import FlowRecord, FlowState
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import SyncedAccess, SyncedAcl, SyncedUser
+from watershed.cutover.operations import access_pruning
+from watershed.cutover.operations.access_pruning import propose_pruning
+from watershed.cutover.operations.catalogue import OperationRequest, propose_operation
+from watershed.cutover.operations.proposal import OperationRefused, Proposal, carry_out_approved
+from watershed.replicator.sync.revoked_access import JudgedAcls, JudgedUsers
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.sync_settings import NO_SYNC, AccessPruning, AclSync, PruneMode, UserSync
 
 NOW = 1_750_000_000_000
 ACL = InventoryAcl("User:ann", "READ", "ALLOW", "TOPIC", "dc.orders", "LITERAL")

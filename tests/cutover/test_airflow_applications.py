@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
 from tests.cutover.test_hook_airflow import Airflow
 from tests.cutover.test_hook_airflow import airflow as airflow  # the fixture
-from topology.application_controls import AirflowControl, PlanApplication
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder
+from watershed.topology.application_controls import AirflowControl, PlanApplication
 
 
 def applications(airflow: Airflow, target: str = "warm_caches", **environ: str) -> DeclaredApplications:

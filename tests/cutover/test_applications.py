@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.live.applications.application_adapter import (
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,
     ApplicationVerb,
 )
-from cutover.live.applications.http_application import HttpApplication, parse_application_state
-from lab.certificates import CertificateAuthority, write_secret_file
-from topology.application_controls import HttpAuthentication
-from topology.secret_ref import SecretRef
+from watershed.cutover.live.applications.http_application import HttpApplication, parse_application_state
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.topology.application_controls import HttpAuthentication
+from watershed.topology.secret_ref import SecretRef
 
 
 def order(verb: ApplicationVerb, name: str = "billing") -> ApplicationOrder:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from clusters.fleet import FleetRecord
-from clusters.flow_records import FlowRecord
-from cutover.operations.backfill import (
+from watershed.cli.main import main
+from watershed.clusters.fleet import FleetRecord
+from watershed.clusters.flow_records import FlowRecord
+from watershed.cutover.operations.backfill import (
     BackfilledPartition,
     BackfillRequest,
     bind_flow,
@@ -22,12 +22,12 @@ from cutover.operations.backfill import (
     parse_backfill_start,
     require_boundable,
 )
-from cutover.operations.proposal import OperationRefused
-from replicator.ledger.offset_map import OffsetMap
-from replicator.partition_key import PartitionKey
-from topology import compile_path
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.plan import PlanFlow
+from watershed.cutover.operations.proposal import OperationRefused
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.partition_key import PartitionKey
+from watershed.topology import compile_path
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.plan import PlanFlow
 
 _FILE = """\
 apiVersion: topology/v1alpha1

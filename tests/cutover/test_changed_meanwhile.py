@@ -9,10 +9,6 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ReadGroup, ReadLogs
-from cutover.observations import Observation
-from replicator.ledger.offset_map import OffsetRun
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.grouped import Groups, inside, moved
 from tests.cutover.judging import assert_back, assert_moved
@@ -21,6 +17,10 @@ from tests.cutover.moved import moved as moved_away
 from tests.cutover.spoils import verdict
 from tests.cutover.world import GROUP, POLICY, World, a_migration, a_plan, target_of
 from tests.cutover.world_back import a_rollback
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ReadGroup, ReadLogs
+from watershed.cutover.observations import Observation
+from watershed.replicator.ledger.offset_map import OffsetRun
 
 STRATEGIES = ("consumers_first", "producers_first", "fenced")
 NEW = TopicPartition("clicks", 1)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.live.applications.application_adapter import (
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,
     ApplicationVerb,
 )
-from cutover.live.applications.command_application import CommandApplication
+from watershed.cutover.live.applications.command_application import CommandApplication
 
 PROGRAM = """#!{python}
 import json, os, sys, time

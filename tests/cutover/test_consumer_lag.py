@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, PauseRun, ReadGroup, ReadLogs, ReadRecords, ReportMessage
-from cutover.errors import Refused
-from cutover.groups.consumer_lag import wait_for_consumer_lag
-from cutover.observations import ActionDone, Observation, ObservedGroup, ObservedLogs, ObservedRecords
-from cutover.offsets import encode_offsets
-from cutover.run_context import RunContext
-from cutover.step_outcomes import StepOutcomes
 from tests.cutover.world import GROUP, POLICY, a_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, PauseRun, ReadGroup, ReadLogs, ReadRecords, ReportMessage
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups.consumer_lag import wait_for_consumer_lag
+from watershed.cutover.observations import ActionDone, Observation, ObservedGroup, ObservedLogs, ObservedRecords
+from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.step_outcomes import StepOutcomes
 
 ONE, TWO = TopicPartition("dc.orders", 0), TopicPartition("dc.orders", 1)
 

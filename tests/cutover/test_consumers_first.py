@@ -6,26 +6,6 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
-    Action,
-    AskApproval,
-    CommitOffsets,
-    ForgetGroup,
-    ReadCluster,
-    ReadGroup,
-    ReadLogs,
-    StartApplication,
-    StopApplication,
-)
-from cutover.errors import NotSupported, Refused
-from cutover.migration_step_order import STRATEGY_STEPS, describe_way_back, list_strategy_steps
-from cutover.observations import ActionFailed, ApprovalAnswer, Observation, ObservedLogs
-from cutover.policy import WavePolicy
-from cutover.run_context import RunContext
-from cutover.step_definitions import STEPS
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved, lost_and_repeated
 from tests.cutover.spoils import (
@@ -45,7 +25,27 @@ from tests.cutover.spoils import (
     verdict,
 )
 from tests.cutover.world import GROUP, PRODUCER, World, a_migration, a_plan, target_of
-from topology.migration_waves import ProofGate
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
+    Action,
+    AskApproval,
+    CommitOffsets,
+    ForgetGroup,
+    ReadCluster,
+    ReadGroup,
+    ReadLogs,
+    StartApplication,
+    StopApplication,
+)
+from watershed.cutover.errors import NotSupported, Refused
+from watershed.cutover.migration_step_order import STRATEGY_STEPS, describe_way_back, list_strategy_steps
+from watershed.cutover.observations import ActionFailed, ApprovalAnswer, Observation, ObservedLogs
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.run_context import RunContext
+from watershed.cutover.step_definitions import STEPS
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.topology.migration_waves import ProofGate
 
 PLACE = TopicPartition("clicks", 0)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import Action, Deed, ReadLogs
-from cutover.migration_step_order import STRATEGY_STEPS, list_strategy_steps, name_undo_step
-from cutover.observations import Observation
-from cutover.policy import WavePolicy
-from cutover.step_runner import RunResult
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved, assert_whole
 from tests.cutover.spoils import straggle, upon
 from tests.cutover.world import A_RIGHT, POLICY, REVERSE, World, a_migration, a_plan, holding_back
-from topology.migration_waves import WaveFence, WaveHooks, WaveStrategy
+from watershed.cutover.actions import Action, Deed, ReadLogs
+from watershed.cutover.migration_step_order import STRATEGY_STEPS, list_strategy_steps, name_undo_step
+from watershed.cutover.observations import Observation
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.migration_waves import WaveFence, WaveHooks, WaveStrategy
 
 STRATEGIES: tuple[WaveStrategy, ...] = ("consumers_first", "producers_first", "fenced")
 OTHER_RIGHT = {**A_RIGHT, "principal": "User:before"}  # somebody gave it at the target
@@ -104,7 +104,9 @@ NAMES = [f"{story.strategy}-{'forward' if story.over is moved else 'and back'}" 
 @pytest.fixture(autouse=True)
 def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in an evidence pack has its own tests; two thousand of them take as long as all else."""
-    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
+    monkeypatch.setattr(
+        "watershed.cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json"
+    )
 
 
 @pytest.fixture(params=STORIES, ids=NAMES)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ReadGroup, ReadLogs, StopApplication
-from cutover.errors import NothingToResume
-from cutover.evidence.proof_summary import read_proof_summary
-from cutover.observations import ActionFailed, Observation
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import stranger, upon
 from tests.cutover.test_strategies import STRATEGIES, run
 from tests.cutover.world import GROUP, PRODUCER, World, a_migration
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ReadGroup, ReadLogs, StopApplication
+from watershed.cutover.errors import NothingToResume
+from watershed.cutover.evidence.proof_summary import read_proof_summary
+from watershed.cutover.observations import ActionFailed, Observation
 
 PLACE = TopicPartition("orders", 1)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.topic_partition import TopicPartition
-from cutover.offsets import decode_offsets, encode_offsets, find_offset_changes
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.offsets import decode_offsets, encode_offsets, find_offset_changes
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition, translate_group, translate_group_back
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 LOGS = st.lists(st.booleans(), max_size=30)  # True: a record, False: a marker

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from cutover.actions import ReadLogs
-from cutover.driver import RunEvent
-from cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.migration_step_order import list_strategy_steps
-from cutover.run_claim import find_begun_strategy, find_started_waves
-from cutover.run_plan import plan_migration
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.spoils import straggle, upon
 from tests.cutover.world import POLICY, PRODUCER, World, a_migration, a_plan
-from topology.migration_waves import WaveStrategy, compute_wave_hash
+from watershed.cutover.actions import ReadLogs
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.errors import Locked, NothingToResume, PlanChanged, Superseded
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.migration_step_order import list_strategy_steps
+from watershed.cutover.run_claim import find_begun_strategy, find_started_waves
+from watershed.cutover.run_plan import plan_migration
+from watershed.topology.migration_waves import WaveStrategy, compute_wave_hash
 
 
 def test_a_second_run_is_refused_and_names_the_holder() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cutover.driver import RunDriver
-from cutover.journal.hash_chain import Journal
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_moved
 from tests.cutover.world import POLICY, World, a_migration
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.journal.hash_chain import Journal
 
 HOLD_S, DIES_S, AWAY_S = 20.0, 5.0, 7.0
 LETS_PASS = {

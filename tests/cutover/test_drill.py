@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, Deed, ReadLogs
-from cutover.drill.copy_actions import (
+from tests.cutover.drivers import build_driver
+from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.judging import lost_and_repeated
+from tests.cutover.spoils import Spoil, straggle, upon
+from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, REVERSE, World, a_migration
+from tests.cutover.world_back import BACK as BACK_POLICY
+from tests.cutover.world_back import FORWARD, BackWorld, Mirror, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, Deed, ReadLogs
+from watershed.cutover.drill.copy_actions import (
     CopiesMade,
     CopiesRemoved,
     CountRecords,
@@ -20,27 +27,20 @@ from cutover.drill.copy_actions import (
     RecordsCounted,
     RemoveCopies,
 )
-from cutover.drill.drill_abandonment import end_drills, find_copies_left_behind
-from cutover.drill.drill_plan import plan_drill
-from cutover.drill.drill_report import build_drill_report
-from cutover.drill.drill_sequence import DrillResult, run_drill
-from cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology, name_copy, name_drill_flow
-from cutover.driver import RunDriver
-from cutover.errors import Locked, NothingToResume, NothingToRollBack
-from cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
-from cutover.observations import ActionFailed, Observation
-from cutover.rollback.rollback_plan import plan_rollback
-from cutover.run_claim import read_run_kind
-from cutover.run_plan import RunPlan
-from cutover.wave_states import list_wave_states
-from replicator.ledger.offset_translation import CopiedPartition
-from tests.cutover.drivers import build_driver
-from tests.cutover.fake_log import Crash, FakeLog
-from tests.cutover.judging import lost_and_repeated
-from tests.cutover.spoils import Spoil, straggle, upon
-from tests.cutover.world import EVIDENCE, GROUP, POLICY, PRODUCER, REVERSE, World, a_migration
-from tests.cutover.world_back import BACK as BACK_POLICY
-from tests.cutover.world_back import FORWARD, BackWorld, Mirror, back_plan
+from watershed.cutover.drill.drill_abandonment import end_drills, find_copies_left_behind
+from watershed.cutover.drill.drill_plan import plan_drill
+from watershed.cutover.drill.drill_report import build_drill_report
+from watershed.cutover.drill.drill_sequence import DrillResult, run_drill
+from watershed.cutover.drill.drill_topology import BACK_RUN_SUFFIX, build_drill_topology, name_copy, name_drill_flow
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.errors import Locked, NothingToResume, NothingToRollBack
+from watershed.cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
+from watershed.cutover.observations import ActionFailed, Observation
+from watershed.cutover.rollback.rollback_plan import plan_rollback
+from watershed.cutover.run_claim import read_run_kind
+from watershed.cutover.run_plan import RunPlan
+from watershed.cutover.wave_states import list_wave_states
+from watershed.replicator.ledger.offset_translation import CopiedPartition
 
 NAME = "drill-1"
 PLAN = back_plan()
@@ -145,7 +145,9 @@ class Named:
 
 @pytest.fixture(autouse=True)
 def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
+    monkeypatch.setattr(
+        "watershed.cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json"
+    )
 
 
 def assert_over(stage: Stage) -> None:

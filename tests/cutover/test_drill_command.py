@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from cli.drill_text import render_drill_report
-from cli.main import main
+from watershed.cli.drill_text import render_drill_report
+from watershed.cli.main import main
 
 EXAMPLE = "topology/examples/migration.yaml"
 

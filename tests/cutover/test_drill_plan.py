@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
-from cutover.drill.drill_topology import (
+from tests.cutover.world import REVERSE, a_plan
+from tests.cutover.world_back import back_plan
+from watershed.cutover.drill.drill_plan import has_way_back, plan_drill, preview_drill_back
+from watershed.cutover.drill.drill_topology import (
     DRILL_PREFIX,
     MAX_TOPIC_NAME_CHARS,
     build_drill_topology,
@@ -17,14 +19,12 @@ from cutover.drill.drill_topology import (
     map_copies_to_originals,
     name_copy,
 )
-from cutover.errors import NotSupported
-from tests.cutover.world import REVERSE, a_plan
-from tests.cutover.world_back import back_plan
-from topology.application_controls import PlanApplication
-from topology.migration_waves import ApprovalGate, HoldGate, LagGate, WaveFence, WaveHooks, WaveWindow
-from topology.naming import Naming
-from topology.plan import Plan, decode_plan, encode_plan, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.cutover.errors import NotSupported
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import ApprovalGate, HoldGate, LagGate, WaveFence, WaveHooks, WaveWindow
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, decode_plan, encode_plan, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 RUN = "drill-1"
 NAMES = st.text("abcXYZ019._-", min_size=1, max_size=120).filter(lambda name: name not in (".", ".."))

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from cutover.evidence.page import EVIDENCE_PAGE_CSP, render_evidence_page, render_run_evidence
-from cutover.evidence.proof_summary import read_proof_summary
 from tests.cutover.test_crash_matrix import everything
 from tests.cutover.test_evidence_pack import packed
 from tests.cutover.world import World
+from watershed.cutover.evidence.page import EVIDENCE_PAGE_CSP, render_evidence_page, render_run_evidence
+from watershed.cutover.evidence.proof_summary import read_proof_summary
 
 DEEP: Any = "end"
 for _ in range(200):

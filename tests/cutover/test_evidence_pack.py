@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import ReadLogs, RetireTopics
-from cutover.observations import ApprovalAnswer
-from cutover.policy import WavePolicy
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.spoils import Spoil, failing, straggle, upon, verdict
 from tests.cutover.test_crash_matrix import STRATEGIES, everything
 from tests.cutover.world import GROUP, PRODUCER, World, a_migration, a_plan
+from watershed.cutover.actions import ReadLogs, RetireTopics
+from watershed.cutover.observations import ApprovalAnswer
+from watershed.cutover.policy import WavePolicy
 
 
 def packed(tmp_path: Path, world: World, policy: WavePolicy, **changes: Any) -> tuple[dict[str, Any], str]:
@@ -148,7 +148,7 @@ def _well_formed(page: str) -> None:
 
 
 def test_of_a_failover_that_declares_its_loss(tmp_path: Path) -> None:
-    from cutover.evidence.page import render_run_evidence
+    from watershed.cutover.evidence.page import render_run_evidence
 
     document, _ = packed(tmp_path, World(), everything("fenced"))
     document |= {"kind": "failover", "proofs": {}, "loss": {"offsets": 3, "rpo_ms": 2_000}}

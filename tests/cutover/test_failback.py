@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindDivergence
-from cutover.errors import NothingToResume, NothingToRollBack, NotSupported, PlanChanged
-from cutover.failover.divergence_steps import describe_divergence, encode_divergence
-from cutover.failover.failback_plan import preview_failback
-from cutover.observations import DivergentRange, ObservedDivergence
-from cutover.step_runner import RunResult
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failback, a_failover
 from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.test_failover import outcome
 from tests.cutover.world import GROUP, POLICY, PRODUCER, a_plan
 from tests.cutover.world_back import FORWARD, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindDivergence
+from watershed.cutover.errors import NothingToResume, NothingToRollBack, NotSupported, PlanChanged
+from watershed.cutover.failover.divergence_steps import describe_divergence, encode_divergence
+from watershed.cutover.failover.failback_plan import preview_failback
+from watershed.cutover.observations import DivergentRange, ObservedDivergence
+from watershed.cutover.step_runner import RunResult
 
 ACCEPTING = replace(POLICY, accept_loss=1_000)
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ReadApplication, ReadLastSeenSource, StartApplication, StopApplication
-from cutover.driver import RunDriver, approve_all
-from cutover.errors import Locked, NotSupported
-from cutover.failover.failover_plan import join_waves
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource, ObservedApplication
-from cutover.run_abandonment import abandon_run
-from cutover.step_runner import RunResult
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failover
 from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.world import A_RIGHT, GROUP, POLICY, PRODUCER, REVERSE, a_migration, a_plan, target_of
 from tests.cutover.world_back import back_plan
-from topology.migration_waves import GroupPolicy, Wave
-from topology.plan import seal_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ReadApplication, ReadLastSeenSource, StartApplication, StopApplication
+from watershed.cutover.driver import RunDriver, approve_all
+from watershed.cutover.errors import Locked, NotSupported
+from watershed.cutover.failover.failover_plan import join_waves
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.observations import ActionFailed, ApprovalAnswer, LastSeenSource, ObservedApplication
+from watershed.cutover.run_abandonment import abandon_run
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.migration_waves import GroupPolicy, Wave
+from watershed.topology.plan import seal_plan
 
 ACCEPTING = replace(POLICY, accept_loss=1_000)
 PLACE = TopicPartition("orders", 0)

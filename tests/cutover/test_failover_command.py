@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.failover import _most
-from cli.main import main
-from clusters.settings import ConnectionSettings
-from cutover.live.failover_actions import probe_bootstrap_brokers
+from watershed.cli.failover import _most
+from watershed.cli.main import main
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.live.failover_actions import probe_bootstrap_brokers
 
 SHOP = """\
 apiVersion: topology/v1alpha1
@@ -107,7 +107,7 @@ def listening() -> Iterator[int]:
 
 
 def test_a_source_that_refuses_or_hangs_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutover.live.failover_actions._ANSWER_S", 0.2)
+    monkeypatch.setattr("watershed.cutover.live.failover_actions._ANSWER_S", 0.2)
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         closed = gone.getsockname()[1]
     with listening() as hanging:

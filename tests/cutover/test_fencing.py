@@ -12,13 +12,26 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, CallHook, FindWriters, LowerFence, RaiseFence, ReadFence, ReadLogs, StopApplication
-from cutover.errors import Refused
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.fences.stragglers import describe_writer, refuse_stranded_records, require_only_markers
-from cutover.journal.hash_chain import JournalChain
-from cutover.observations import (
+from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.judging import assert_back, assert_moved
+from tests.cutover.spoils import failing, straggle, upon
+from tests.cutover.world import POLICY, PRODUCER, REVERSE, World, a_migration, a_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
+    Action,
+    CallHook,
+    FindWriters,
+    LowerFence,
+    RaiseFence,
+    ReadFence,
+    ReadLogs,
+    StopApplication,
+)
+from watershed.cutover.errors import Refused
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.fences.stragglers import describe_writer, refuse_stranded_records, require_only_markers
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.observations import (
     ActionFailed,
     HookAnswer,
     Observation,
@@ -27,13 +40,9 @@ from cutover.observations import (
     ObservedWriter,
     ObservedWriters,
 )
-from cutover.policy import WavePolicy
-from cutover.step_runner import RunResult
-from tests.cutover.fake_log import Crash, FakeLog
-from tests.cutover.judging import assert_back, assert_moved
-from tests.cutover.spoils import failing, straggle, upon
-from tests.cutover.world import POLICY, PRODUCER, REVERSE, World, a_migration, a_plan
-from topology.migration_waves import WaveFence
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.migration_waves import WaveFence
 
 PLACE = TopicPartition("orders", 1)
 FENCES = [WaveFence("acl"), WaveFence("quota", rate=10), WaveFence("external", "gate")]

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import Action, StartApplication
-from cutover.errors import Locked, NothingToResume, PlanChanged
-from cutover.journal.hash_chain import RUN_STEP
-from cutover.observations import ActionFailed, Observation
-from cutover.run_abandonment import abandon_run
-from cutover.step_runner import RunResult
-from replicator.ledger.offset_map import OffsetMap
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back, assert_moved
 from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration, a_plan, target_of
+from watershed.cutover.actions import Action, StartApplication
+from watershed.cutover.errors import Locked, NothingToResume, PlanChanged
+from watershed.cutover.journal.hash_chain import RUN_STEP
+from watershed.cutover.observations import ActionFailed, Observation
+from watershed.cutover.run_abandonment import abandon_run
+from watershed.cutover.step_runner import RunResult
+from watershed.replicator.ledger.offset_map import OffsetMap
 
 
 def abandoned(world: World, log: FakeLog, *, force: bool = False, **changes: Any) -> RunResult:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.grouped import CLICKS, ORDERS, REPARTITION, STORE, Groups, moved, renamed
+from tests.cutover.world import GROUP, PRODUCER, a_plan, target_of
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     ReadGroup,
     StartApplication,
 )
-from cutover.observations import Observation, ObservedGroup
-from tests.cutover.grouped import CLICKS, ORDERS, REPARTITION, STORE, Groups, moved, renamed
-from tests.cutover.world import GROUP, PRODUCER, a_plan, target_of
+from watershed.cutover.observations import Observation, ObservedGroup
 
 # -- share groups -----------------------------------------------------------------------------------------------
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.grouped import CLICKS, ORDERS, Groups, inside, moved, renamed
+from tests.cutover.world import GROUP, a_migration, a_plan, target_of
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     AskApproval,
     CommitOffsets,
     ReadCopies,
     ReadGroup,
 )
-from cutover.observations import ApprovalAnswer, Observation, ObservedCopies
-from cutover.policy import build_wave_policy
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.grouped import CLICKS, ORDERS, Groups, inside, moved, renamed
-from tests.cutover.world import GROUP, a_migration, a_plan, target_of
-from topology import compile_path
+from watershed.cutover.observations import ApprovalAnswer, Observation, ObservedCopies
+from watershed.cutover.policy import build_wave_policy
+from watershed.topology import compile_path
 
 
 def test_a_group_needs_no_position_in_topics_that_it_does_not_read() -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ClusterSide, ReadGroup, ReadLogs
-from cutover.observations import Observation, ObservedGroup
 from tests.cutover.grouped import ORDERS, REPARTITION, STORE, Groups, inside, moved
 from tests.cutover.spoils import straggle, upon
 from tests.cutover.world import GROUP, a_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ClusterSide, ReadGroup, ReadLogs
+from watershed.cutover.observations import Observation, ObservedGroup
 
 
 def hide(world: Groups, looks: int, when: Callable[[], bool], side: ClusterSide = "source") -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cutover.hooks.hook_caller import HookCaller
-from topology.migration_waves import PlanHook
+from watershed.cutover.hooks.hook_caller import HookCaller
+from watershed.topology.migration_waves import PlanHook
 
 
 @dataclass

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import Action, CallHook, CheckHooks, ReadLogs
-from cutover.hooks.hook_caller import HookCaller
-from cutover.observations import ActionFailed, HookAnswer, HookProblems, Observation
-from cutover.policy import WavePolicy
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.spoils import straggle, upon
 from tests.cutover.world import POLICY, World, a_migration
-from topology.migration_waves import PlanHook, WaveFence, WaveHooks
+from watershed.cutover.actions import Action, CallHook, CheckHooks, ReadLogs
+from watershed.cutover.hooks.hook_caller import HookCaller
+from watershed.cutover.observations import ActionFailed, HookAnswer, HookProblems, Observation
+from watershed.cutover.policy import WavePolicy
+from watershed.topology.migration_waves import PlanHook, WaveFence, WaveHooks
 
 AT = WaveHooks(("page",), ("flush",), ("warm",), ("sorry", "page"))
 HOOKED = replace(POLICY, hooks=AT, checks_before=("calendar",), checks_after=("calendar",))

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 import yaml
 
-from clusters.bounded_http import MAX_HTTP_ANSWER_BYTES
-from cutover.hooks.hook_caller import HookCaller
-from cutover.live.allowed_hosts import find_host_refusal
-from cutover.observations import HookAnswer
-from topology import compile_path
-from topology.migration_waves import PlanHook
-from topology.secret_ref import SecretRef
+from watershed.clusters.bounded_http import MAX_HTTP_ANSWER_BYTES
+from watershed.cutover.hooks.hook_caller import HookCaller
+from watershed.cutover.live.allowed_hosts import find_host_refusal
+from watershed.cutover.observations import HookAnswer
+from watershed.topology import compile_path
+from watershed.topology.migration_waves import PlanHook
+from watershed.topology.secret_ref import SecretRef
 
 KEY = "s3cret of the hook"
 BODY = {"source": "onprem", "target": "cloud"}

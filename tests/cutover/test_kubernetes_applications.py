@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder, ApplicationVerb
-from cutover.live.applications.kubernetes_connection import parse_connection_extra
 from tests.cutover.kubernetes_api import APPS, CORE, ApiServer, running_api_server
-from topology.application_controls import KubernetesControl, PlanApplication
-from topology.secret_ref import SecretRef
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationVerb,
+)
+from watershed.cutover.live.applications.kubernetes_connection import parse_connection_extra
+from watershed.topology.application_controls import KubernetesControl, PlanApplication
+from watershed.topology.secret_ref import SecretRef
 
 ONPREM, CLOUD = ("o1:9092", "o2:9092"), ("c1:9092",)
 CREDENTIALS = SecretRef("env", "WATERSHED_SECRET_KUBECONFIG")

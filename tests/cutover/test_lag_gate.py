@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cutover.actions import Action, ReadCopies, ReadLogs
-from cutover.failover.failback_plan import preview_failback
-from cutover.gates import STEADY_LAG_MS, SteadyLag
-from cutover.observations import Observation
-from cutover.rollback.rollback_plan import preview_rollback
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_moved
 from tests.cutover.world import World, a_migration
-from topology import compile_path
+from watershed.cutover.actions import Action, ReadCopies, ReadLogs
+from watershed.cutover.failover.failback_plan import preview_failback
+from watershed.cutover.gates import STEADY_LAG_MS, SteadyLag
+from watershed.cutover.observations import Observation
+from watershed.cutover.rollback.rollback_plan import preview_rollback
+from watershed.topology import compile_path
 
 FILE = """
 apiVersion: topology/v1alpha1

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from cutover.step_runner import RunResult
 from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.judging import assert_whole
 from tests.cutover.late_world import REPORTS, LateWorld, assert_exact, back, move, pass_time, switched
+from watershed.cutover.step_runner import RunResult
 
 ENTRIES, ENTRIES_BACK, ENTRIES_REFUSED = 34, 44, 50
 # of a clean move of a late group, of its way back, and of a move that is refused at its end; the test below checks them
@@ -17,7 +17,9 @@ ENTRIES, ENTRIES_BACK, ENTRIES_REFUSED = 34, 44, 50
 @pytest.fixture(autouse=True)
 def _no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is in an evidence pack has its own tests."""
-    monkeypatch.setattr("cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json")
+    monkeypatch.setattr(
+        "watershed.cutover.driver.write_run_evidence", lambda directory, *_rest: directory / "evidence.json"
+    )
 
 
 def moved(log: FakeLog) -> LateWorld:

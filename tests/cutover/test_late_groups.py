@@ -9,18 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cli.wave_status import show_wave_states
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ReadCopies
-from cutover.errors import NotSupported, WaveBlocked
-from cutover.failover.failover_plan import plan_failover
-from cutover.journal.hash_chain import JournalChain
-from cutover.observations import Observation, ObservedCopies
-from cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
-from cutover.operations.proposal import OperationRefused
-from cutover.run_plan import plan_migration
-from cutover.wave_states import describe_late_groups, list_wave_states
-from replicator.ledger.explicit_runs import ExplicitRunMap
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.late_world import (
     AUDIT,
@@ -40,7 +28,19 @@ from tests.cutover.late_world import (
 )
 from tests.cutover.spoils import upon
 from tests.cutover.world import REVERSE, a_plan
-from topology.migration_waves import Wave, complete_late_waves
+from watershed.cli.wave_status import show_wave_states
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ReadCopies
+from watershed.cutover.errors import NotSupported, WaveBlocked
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.observations import Observation, ObservedCopies
+from watershed.cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
+from watershed.cutover.operations.proposal import OperationRefused
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.wave_states import describe_late_groups, list_wave_states
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.topology.migration_waves import Wave, complete_late_waves
 
 
 @pytest.mark.parametrize("strategy", ["consumers_first", "producers_first", "fenced"])
@@ -271,7 +271,7 @@ def test_a_way_back_that_is_refused_at_its_very_end_leaves_the_group_where_it_wa
 def test_the_flow_back_is_not_ended_while_groups_are_at_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     log, plan = FakeLog(), late_plan()
     world = switched(log)
-    monkeypatch.setattr("cutover.journal.topology_journal.read_journal_chain", lambda *_: chain_of(log))
+    monkeypatch.setattr("watershed.cutover.journal.topology_journal.read_journal_chain", lambda *_: chain_of(log))
     for left in (LATE, (AUDIT,)):
         with pytest.raises(OperationRefused, match=f"flow {REVERSE} is not stopped") as refused:
             refuse_end_of_way_back(plan, lambda _alias: None, {REVERSE})  # type: ignore[arg-type, return-value]
@@ -284,8 +284,8 @@ def test_status_names_late_groups_and_no_others(monkeypatch: pytest.MonkeyPatch)
     log, plan = FakeLog(), late_plan()
     world = switched(log)
     assert move(world, log, REPORTS).run().state == "done"
-    monkeypatch.setattr("cutover.journal.topology_journal.read_journal_chain", lambda *_: chain_of(log))
-    monkeypatch.setattr("clusters.flow_records.read_flows", lambda *_: {})
+    monkeypatch.setattr("watershed.cutover.journal.topology_journal.read_journal_chain", lambda *_: chain_of(log))
+    monkeypatch.setattr("watershed.clusters.flow_records.read_flows", lambda *_: {})
     producers, reports, audit = describe_moved_applications(plan, lambda _alias: None)  # type: ignore[arg-type, return-value]
     assert "flow onprem-to-cloud does not copy orders, clicks any more" in producers
     assert reports.startswith("wave reports: its applications are at cloud since migrate ")

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unauthorised, Unreachable
-from clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, GroupMember
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, LogOffsets
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ClusterSide, CommitOffsets, ReadGroup
-from cutover.live import group_actions as live_groups
-from cutover.live.group_actions import LiveGroups
-from cutover.observations import ActionFailed, ObservedGroup
-from replicator.sync.group_decisions import PositionMark
 from tests.cutover.world import GROUP, a_plan
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.errors import Unauthorised, Unreachable
+from watershed.clusters.group_members import STREAMS_ASSIGNOR, GroupDescription, GroupMember
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, LogOffsets
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ClusterSide, CommitOffsets, ReadGroup
+from watershed.cutover.live import group_actions as live_groups
+from watershed.cutover.live.group_actions import LiveGroups
+from watershed.cutover.observations import ActionFailed, ObservedGroup
+from watershed.replicator.sync.group_decisions import PositionMark
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))

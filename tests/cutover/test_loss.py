@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.topic_partition import TopicPartition
-from cutover.failover.loss import build_failover_loss
-from cutover.observations import LastSeenPartition
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.failover.loss import build_failover_loss
+from watershed.cutover.observations import LastSeenPartition
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
 
 NOW = 1_900_000_000_000
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
-from cli.migrate import _build_run_plan
-from cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
-from cutover.run_claim import encode_run_work
-from cutover.run_plan import plan_migration
-from cutover.step_runner import RunResult
-from cutover.wave_states import refuse_early_wave
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import World
-from topology import compile_path
-from topology.plan import Plan
+from watershed.cli.main import main
+from watershed.cli.migrate import _build_run_plan
+from watershed.cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
+from watershed.cutover.run_claim import encode_run_work
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.step_runner import RunResult
+from watershed.cutover.wave_states import refuse_early_wave
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 SHOP = """\
 apiVersion: topology/v1alpha1
@@ -144,7 +144,7 @@ def test_a_run_that_goes_on_keeps_its_strategy_unless_another_one_is_asked_for(
     journal.append(
         "r1", RUN_STEP, "intent", {"kind": "migrate", "strategy": "fenced"}, actor="ann", plan_hash="", wave="all"
     )
-    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
+    monkeypatch.setattr("watershed.cli.migrate.read_migration_journal", lambda *_: journal.refresh())
     target: Any = object()
     chosen = [_build_run_plan(plan, "all", at, asked) for at in (None, target) for asked in (None, "producers_first")]
     assert [course.policy.strategy for course in chosen] == [
@@ -193,8 +193,8 @@ def waves(shop: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, list[tuple
             journal.append(name, result.step, "intent", {"undo": False}, **who)
         return result
 
-    monkeypatch.setattr("cli.migrate.read_migration_journal", journaled)
-    monkeypatch.setattr("cli.migrate._run", run)
+    monkeypatch.setattr("watershed.cli.migrate.read_migration_journal", journaled)
+    monkeypatch.setattr("watershed.cli.migrate._run", run)
     return shop, ran, ends
 
 
@@ -262,9 +262,9 @@ def test_only_the_named_run_is_given_up(
     begun = {"kind": "migrate", "strategy": "consumers_first", "work": encode_run_work(plan_migration(plan))}
     journal.append("r1", RUN_STEP, "intent", begun, actor="ann", plan_hash=plan.hash, wave="all")
     journal.append("r1", "preflight", "intent", {"undo": False}, actor="ann", plan_hash=plan.hash, wave="all")
-    monkeypatch.setattr("cutover.run_opening.open_journal", lambda *_: Journal(log, plan.topology, "second"))
-    monkeypatch.setattr("cutover.run_opening.LiveActionHandler", lambda *_: world)
-    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: journal.refresh())
+    monkeypatch.setattr("watershed.cutover.run_opening.open_journal", lambda *_: Journal(log, plan.topology, "second"))
+    monkeypatch.setattr("watershed.cutover.run_opening.LiveActionHandler", lambda *_: world)
+    monkeypatch.setattr("watershed.cli.migrate.read_migration_journal", lambda *_: journal.refresh())
     assert main(["migrate", str(shop), "--approve", "auto", "--abandon", "--run", "other"]) == 1
     assert "r1" in capsys.readouterr().err
     assert journal.refresh().unfinished()[0].run == "r1"
@@ -280,9 +280,9 @@ def test_a_run_tells_its_wave_as_json(
 ) -> None:
     log = FakeLog()
     topology = compile_path(shop).topology
-    monkeypatch.setattr("cutover.run_opening.open_journal", lambda *_: Journal(log, topology, "first"))
-    monkeypatch.setattr("cutover.run_opening.LiveActionHandler", lambda *_: World())
-    monkeypatch.setattr("cli.migrate.read_migration_journal", lambda *_: JournalChain("shop"))
+    monkeypatch.setattr("watershed.cutover.run_opening.open_journal", lambda *_: Journal(log, topology, "first"))
+    monkeypatch.setattr("watershed.cutover.run_opening.LiveActionHandler", lambda *_: World())
+    monkeypatch.setattr("watershed.cli.migrate.read_migration_journal", lambda *_: JournalChain("shop"))
     told = ["--approve", "auto", "--run", "r1", "--step", "preflight", "--evidence", str(shop.parent)]
     assert main(["migrate", str(shop), *told, "--format", "json"]) == 1  # the small world has other topics
     document = json.loads(capsys.readouterr().out)

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Rejoin
-from cutover.observations import RejoinResult
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.moved import QUICK, STRATEGIES, assert_home, moved
 from tests.cutover.world import a_migration, target_of
 from tests.cutover.world_back import FORWARD, BackWorld, a_rollback, back_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Rejoin
+from watershed.cutover.observations import RejoinResult
 
 
 def again(world: BackWorld, log: FakeLog, strategy: str, run: str) -> None:

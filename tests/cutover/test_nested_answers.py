@@ -9,17 +9,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from clusters import oauth_tokens
-from clusters.connection_parameters import OAuthSettings
-from clusters.errors import ClusterError, Unreachable
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema
-from clusters.settings import ConnectionSettings
-from clusters.token_providers import token_endpoint
-from cutover.hooks.airflow_hook import AirflowHook
-from cutover.hooks.hook_messages import HookCall
-from cutover.hooks.http_hook import HttpHook
+from watershed.clusters import oauth_tokens
+from watershed.clusters.connection_parameters import OAuthSettings
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.token_providers import token_endpoint
+from watershed.cutover.hooks.airflow_hook import AirflowHook
+from watershed.cutover.hooks.hook_messages import HookCall
+from watershed.cutover.hooks.http_hook import HttpHook
 
 ASKED = HookCall("t", "r", "w", "n", "before", "k", {}, 1)
 

@@ -10,26 +10,32 @@ from typing import Any
 
 import pytest
 
-from cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
-from clusters.errors import Unauthorised
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from cutover.driver import RunDriver
-from cutover.errors import NothingToResume
-from cutover.journal.hash_chain import Journal, JournalChain
-from cutover.operations import abandonment, catalogue, flow_state, partition_decisions
-from cutover.operations.catalogue import DECIDE, OPERATE, OperationRequest, propose_operation
-from cutover.operations.partition_decisions import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import PRODUCER, World, a_migration, a_plan
+from watershed.cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.errors import NothingToResume
+from watershed.cutover.journal.hash_chain import Journal, JournalChain
+from watershed.cutover.operations import abandonment, catalogue, flow_state, partition_decisions
+from watershed.cutover.operations.catalogue import DECIDE, OPERATE, OperationRequest, propose_operation
+from watershed.cutover.operations.partition_decisions import (
     FlowScene,
     propose_foreign_copy,
     propose_gap_acceptance,
 )
-from cutover.operations.proposal import NoAnswerYet, OperationRefused, Proposal, WorkersRefused, carry_out_approved
-from replicator.ledger.ledger import DecisionBasis
-from replicator.partition_key import PartitionKey
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import PRODUCER, World, a_migration, a_plan
+from watershed.cutover.operations.proposal import (
+    NoAnswerYet,
+    OperationRefused,
+    Proposal,
+    WorkersRefused,
+    carry_out_approved,
+)
+from watershed.replicator.ledger.ledger import DecisionBasis
+from watershed.replicator.partition_key import PartitionKey
 
 PLAN = a_plan()
 FLOW = PLAN.flows[0]

@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from cli.flow_record_text import describe_flow_record
-from cli.journal_decisions import is_unchanged_decision, render_decision
-from clusters.flow_records import FlowRecord, describe_partition_orders
-from clusters.partition_orders import PartitionMove, PartitionPause
-from clusters.partition_status_records import PartitionStatus, StatusReports
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat
-from cutover.actions import Action, ReadFlow
-from cutover.observations import Observation
-from cutover.operations import partition_control
-from cutover.operations.backfill import explain_paused_topics
-from cutover.operations.catalogue import OperationRequest, propose_operation
-from cutover.operations.proposal import NoAnswerYet, OperationRefused, carry_out_approved
-from replicator.partition_control import PartitionOrder
-from spark.judging.flow_observation import describe_paused_partitions
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_back
 from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
-from topology.drift import find_drift
-from topology.inventory import Inventory, InventoryCluster, InventoryFlow
+from watershed.cli.flow_record_text import describe_flow_record
+from watershed.cli.journal_decisions import is_unchanged_decision, render_decision
+from watershed.clusters.flow_records import FlowRecord, describe_partition_orders
+from watershed.clusters.partition_orders import PartitionMove, PartitionPause
+from watershed.clusters.partition_status_records import PartitionStatus, StatusReports
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.cutover.actions import Action, ReadFlow
+from watershed.cutover.observations import Observation
+from watershed.cutover.operations import partition_control
+from watershed.cutover.operations.backfill import explain_paused_topics
+from watershed.cutover.operations.catalogue import OperationRequest, propose_operation
+from watershed.cutover.operations.proposal import NoAnswerYet, OperationRefused, carry_out_approved
+from watershed.replicator.partition_control import PartitionOrder
+from watershed.spark.judging.flow_observation import describe_paused_partitions
+from watershed.topology.drift import find_drift
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryFlow
 
 PLAN = a_plan()
 FLOW = PLAN.flows[0]

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import Action, ReadApplication, StartApplication, StopApplication
-from cutover.application_steps import list_expected_orders, order_starts, order_stops, require_stopped
-from cutover.errors import Refused
-from cutover.journal.hash_chain import Journal, JournalEntry
-from cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
-from cutover.live.applications.application_adapter import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration
+from watershed.cutover.actions import Action, ReadApplication, StartApplication, StopApplication
+from watershed.cutover.application_steps import list_expected_orders, order_starts, order_stops, require_stopped
+from watershed.cutover.errors import Refused
+from watershed.cutover.journal.hash_chain import Journal, JournalEntry
+from watershed.cutover.live.application_control import DeclaredApplications, find_journaled_confirmation
+from watershed.cutover.live.applications.application_adapter import (
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,
     ApplicationVerb,
 )
-from cutover.live.applications.person_application import PersonAnswer, PersonRequest
-from cutover.observations import ActionFailed, Observation, ObservedApplication
-from cutover.run_abandonment import abandon_run
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import GROUP, POLICY, PRODUCER, World, a_migration
-from topology.application_controls import PlanApplication
-from topology.migration_waves import Wave
+from watershed.cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from watershed.cutover.observations import ActionFailed, Observation, ObservedApplication
+from watershed.cutover.run_abandonment import abandon_run
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import Wave
 
 
 def order(verb: ApplicationVerb, role: str = "consumer") -> ApplicationOrder:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 import pytest
 
-from cli import run_dialogue
-from cli.run_dialogue import ask_person, choose_person_prompt
-from cutover.live.applications.person_application import PersonRequest
+from watershed.cli import run_dialogue
+from watershed.cli.run_dialogue import ask_person, choose_person_prompt
+from watershed.cutover.live.applications.person_application import PersonRequest
 
 
 class Terminal:

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import LiftProtection, RestoreProtection
-from cutover.driver import describe_failed_deed
-from cutover.failover.failover_plan import plan_failover
-from cutover.observations import ObservedRights
-from cutover.run_plan import plan_migration
 from tests.cutover.failover_world import a_dead_source, a_failover
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
 from tests.cutover.moved import QUICK, assert_home
 from tests.cutover.world import POLICY, World, a_denial, a_migration, a_plan, holding_back
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.cutover.actions import LiftProtection, RestoreProtection
+from watershed.cutover.driver import describe_failed_deed
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.observations import ObservedRights
+from watershed.cutover.run_plan import plan_migration
 
 
 def moved(log: FakeLog) -> BackWorld:

@@ -16,14 +16,18 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from cutover.live.application_control import DeclaredApplications
-from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder, ApplicationVerb
-from lab.certificates import CertificateAuthority
-from lab.kubernetes_server import KubernetesServer
 from tests.cutover.kubernetes_api import running_api_server
 from tests.cutover.real_kubernetes import RealCluster, build_client, played_namespace, running_server
-from topology.application_controls import KubernetesControl, PlanApplication
-from topology.secret_ref import SecretRef
+from watershed.cutover.live.application_control import DeclaredApplications
+from watershed.cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationVerb,
+)
+from watershed.lab.certificates import CertificateAuthority
+from watershed.lab.kubernetes_server import KubernetesServer
+from watershed.topology.application_controls import KubernetesControl, PlanApplication
+from watershed.topology.secret_ref import SecretRef
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

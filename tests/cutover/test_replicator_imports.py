@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-import cutover
+from watershed import cutover
 
 # module of replicator -> (names, why cutover needs them)
 ARITHMETIC = {
@@ -111,6 +111,7 @@ OPERATIONS = {
     "sync.sync_on_apply": ({"find_sync_differences"}, "plan: what apply would carry over"),
 }
 ROOT = Path(cutover.__file__).parent
+ROOM = "watershed.replicator."
 
 
 def list_imports() -> dict[str, dict[str, set[str]]]:
@@ -119,9 +120,9 @@ def list_imports() -> dict[str, dict[str, set[str]]]:
     for path in ROOT.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
-                assert not [each.name for each in node.names if each.name.split(".")[0] == "replicator"], path
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "replicator":
-                module = (node.module or "").partition(".")[2]
+                assert not [each.name for each in node.names if each.name.startswith(ROOM)], path
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(ROOM):
+                module = (node.module or "").removeprefix(ROOM)
                 found[module][str(path.relative_to(ROOT))] |= {each.name for each in node.names}
     return found
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import ReadGroup
-from cutover.errors import NothingToResume, WaveBlocked
-from cutover.journal.hash_chain import JournalChain
-from cutover.offsets import decode_offsets
-from cutover.run_claim import find_started_waves
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import lost_and_repeated
 from tests.cutover.moved import PLACE, QUICK, STRATEGIES, assert_all_at_source, assert_home, moved
 from tests.cutover.spoils import upon
 from tests.cutover.world import GROUP, REVERSE, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.migration_waves import RollbackPolicy, Wave, WaveFence
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import ReadGroup
+from watershed.cutover.errors import NothingToResume, WaveBlocked
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.run_claim import find_started_waves
+from watershed.topology.migration_waves import RollbackPolicy, Wave, WaveFence
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

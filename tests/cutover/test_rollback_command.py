@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.rollback import rollback
+from watershed.cli.rollback import rollback
 
 EXAMPLE = "topology/examples/migration.yaml"
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import ReadLogs
-from cutover.errors import Locked, Superseded
-from cutover.journal.hash_chain import JournalChain
-from cutover.run_abandonment import abandon_run
 from tests.cutover.fake_log import Crash, FakeLog, list_crash_points
 from tests.cutover.moved import QUICK, STRATEGIES, assert_away, assert_home, moved, stopped, straggle_there
 from tests.cutover.spoils import upon
 from tests.cutover.world import a_migration
 from tests.cutover.world_back import BACK, BackWorld, a_rollback, back_plan
-from topology.migration_waves import WaveFence
+from watershed.cutover.actions import ReadLogs
+from watershed.cutover.errors import Locked, Superseded
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.run_abandonment import abandon_run
+from watershed.topology.migration_waves import WaveFence
 
 ENTRIES = 80  # of a clean rollback; the test below checks it
 

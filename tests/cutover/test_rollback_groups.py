@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, ReadGroup, ReadRecords, ReadTopics
-from cutover.observations import Observation, ObservedGroup, ObservedRecords, ObservedTopics
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.moved import PLACE, assert_home, moved
 from tests.cutover.world import GROUP, PRODUCER, target_of
 from tests.cutover.world_back import BACK, BackWorld, a_rollback
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, ReadGroup, ReadRecords, ReadTopics
+from watershed.cutover.observations import Observation, ObservedGroup, ObservedRecords, ObservedTopics
 
 STORE = TopicPartition(f"{GROUP}-by-user-repartition", 0)
 

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cutover.actions import (
+from tests.cutover.fake_log import Crash, FakeLog
+from tests.cutover.moved import PLACE, QUICK, assert_away, moved, straggle_there, where
+from tests.cutover.spoils import failing, stranger, upon, verdict
+from tests.cutover.world import GROUP, PRODUCER, a_migration
+from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.cutover.actions import (
     CommitOffsets,
     ReadCluster,
     ReadGroup,
@@ -16,13 +21,8 @@ from cutover.actions import (
     StartApplication,
     StopApplication,
 )
-from cutover.errors import NothingToRollBack, NotSupported, PlanChanged
-from tests.cutover.fake_log import Crash, FakeLog
-from tests.cutover.moved import PLACE, QUICK, assert_away, moved, straggle_there, where
-from tests.cutover.spoils import failing, stranger, upon, verdict
-from tests.cutover.world import GROUP, PRODUCER, a_migration
-from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.migration_waves import RollbackPolicy
+from watershed.cutover.errors import NothingToRollBack, NotSupported, PlanChanged
+from watershed.topology.migration_waves import RollbackPolicy
 
 REFUSALS: list[tuple[str, str, Callable[[BackWorld], object], str]] = [
     ("preflight_back", "refused", lambda w: setattr(w, "reverse_state", "missing"), "would strand"),

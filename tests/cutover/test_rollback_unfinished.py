@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cutover.actions import Action, ReadRecords
-from cutover.journal.hash_chain import JournalChain
-from cutover.observations import ActionFailed, Observation
-from cutover.run_claim import find_started_waves
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.moved import QUICK, assert_away, assert_home, stopped
 from tests.cutover.spoils import verdict
 from tests.cutover.world import GROUP, PRODUCER, World, a_migration
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
+from watershed.cutover.actions import Action, ReadRecords
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.observations import ActionFailed, Observation
+from watershed.cutover.run_claim import find_started_waves
 
 
 def test_a_migration_that_stands_behind_the_point_of_no_return_is_ended_by_its_rollback() -> None:

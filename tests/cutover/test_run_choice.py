@@ -6,16 +6,16 @@ from typing import Any, get_args
 
 import pytest
 
-from cutover.errors import WaveDone
-from cutover.journal.hash_chain import RUN_STEP, Journal
-from cutover.migration_step_order import STRATEGY_STEPS
-from cutover.run_choice import RunChoice, choose_wave, plan_run, preview_run
-from cutover.run_plan import RunKind
-from cutover.step_definitions import STEPS
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import World, a_migration, a_plan
 from tests.cutover.world_back import back_plan
-from topology.migration_waves import Wave
+from watershed.cutover.errors import WaveDone
+from watershed.cutover.journal.hash_chain import RUN_STEP, Journal
+from watershed.cutover.migration_step_order import STRATEGY_STEPS
+from watershed.cutover.run_choice import RunChoice, choose_wave, plan_run, preview_run
+from watershed.cutover.run_plan import RunKind
+from watershed.cutover.step_definitions import STEPS
+from watershed.topology.migration_waves import Wave
 
 
 @pytest.mark.parametrize("kind", get_args(RunKind))

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.judging import assert_back, assert_moved, where
+from tests.cutover.spoils import Spoil, corrupt, expire, failing, run_ahead, straggle, stranger, upon, verdict
+from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, World, a_migration, a_plan, target_of
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     AskApproval,
     CommitOffsets,
@@ -20,15 +24,11 @@ from cutover.actions import (
     StopApplication,
     StopFlow,
 )
-from cutover.migration_step_order import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
-from cutover.observations import ApprovalAnswer, Observation, ObservedFlow
-from cutover.policy import WavePolicy, build_wave_policy
-from cutover.step_runner import RunResult
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.judging import assert_back, assert_moved, where
-from tests.cutover.spoils import Spoil, corrupt, expire, failing, run_ahead, straggle, stranger, upon, verdict
-from tests.cutover.world import GROUP, POLICY, PRODUCER, REVERSE, World, a_migration, a_plan, target_of
-from topology.migration_waves import StragglersGate, Wave, WaveFence
+from watershed.cutover.migration_step_order import STRATEGY_STEPS, estimate_write_pause_ms, list_strategy_steps
+from watershed.cutover.observations import ApprovalAnswer, Observation, ObservedFlow
+from watershed.cutover.policy import WavePolicy, build_wave_policy
+from watershed.cutover.step_runner import RunResult
+from watershed.topology.migration_waves import StragglersGate, Wave, WaveFence
 
 STRATEGIES = ("consumers_first", "producers_first", "fenced")
 LATER = ("producers_first", "fenced")

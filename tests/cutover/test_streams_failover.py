@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Action, CommitOffsets
-from cutover.failover.streams_standby import describe_states, list_standby_problems
-from cutover.gates import list_history_topics
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.observations import Observation
-from cutover.run_context import RunContext
 from tests.cutover.failover_world import FailoverWorld, a_dead_source, a_failover
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import GROUP, POLICY, PRODUCER
 from tests.cutover.world_back import back_plan
-from topology.migration_waves import Wave
-from topology.plan import Plan, seal_plan
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Action, CommitOffsets
+from watershed.cutover.failover.streams_standby import describe_states, list_standby_problems
+from watershed.cutover.gates import list_history_topics
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.observations import Observation
+from watershed.cutover.run_context import RunContext
+from watershed.topology.migration_waves import Wave
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 ACCEPTING = replace(POLICY, accept_loss=1_000)
 CHANGELOG = TopicPartition("clicks", 0)  # of the topics that the world has

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import ReadLogs, StartApplication
-from cutover.errors import Locked, NothingToResume, WaveBlocked, WaveDone
-from cutover.journal.hash_chain import Journal, JournalChain
-from cutover.policy import build_wave_policy
-from cutover.rollback.rollback_plan import plan_rollback
-from cutover.run_claim import ClaimRequest, claim_run
-from cutover.run_plan import plan_migration
-from cutover.step_runner import RunResult
-from cutover.wave_states import find_next_wave, list_wave_states, refuse_early_wave
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_moved, assert_whole, lost_and_repeated, out_of_order
 from tests.cutover.spoils import upon
 from tests.cutover.world import POLICY, REVERSE, World, a_migration, a_plan
-from topology.migration_waves import RollbackPolicy, Wave
-from topology.plan import Plan
+from watershed.cutover.actions import ReadLogs, StartApplication
+from watershed.cutover.errors import Locked, NothingToResume, WaveBlocked, WaveDone
+from watershed.cutover.journal.hash_chain import Journal, JournalChain
+from watershed.cutover.policy import build_wave_policy
+from watershed.cutover.rollback.rollback_plan import plan_rollback
+from watershed.cutover.run_claim import ClaimRequest, claim_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.step_runner import RunResult
+from watershed.cutover.wave_states import find_next_wave, list_wave_states, refuse_early_wave
+from watershed.topology.migration_waves import RollbackPolicy, Wave
+from watershed.topology.plan import Plan
 
 NAMES = ("a", "b", "c")
 BACK = RollbackPolicy(until_ms=3_600_000, reverse=REVERSE)
@@ -149,7 +149,7 @@ def test_a_rollback_makes_a_wave_due_again_and_a_rehearsal_changes_nothing() -> 
 
 
 def _write_a_run(log: FakeLog, kind: str, wave: str) -> None:
-    from cutover.journal.hash_chain import RUN_STEP, Journal
+    from watershed.cutover.journal.hash_chain import RUN_STEP, Journal
 
     journal = Journal(log, "shop", kind)
     journal.refresh()

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import AskApproval
-from cutover.observations import ApprovalAnswer
-from cutover.policy import WavePolicy
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.judging import assert_moved, where
 from tests.cutover.world import POLICY, World, a_migration
-from topology.migration_waves import WaveWindow
+from watershed.cutover.actions import AskApproval
+from watershed.cutover.observations import ApprovalAnswer
+from watershed.cutover.policy import WavePolicy
+from watershed.topology.migration_waves import WaveWindow
 
 MINUTES = 60
 

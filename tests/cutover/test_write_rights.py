@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRights
-from cutover.journal.hash_chain import JournalChain
-from cutover.observations import ActionFailed, ObservedRights
-from cutover.run_plan import plan_migration
-from cutover.step_definitions import STEPS
-from cutover.withheld_rights_steps import find_rights_to_take, find_standing_rights
 from tests.cutover.fake_log import Crash, FakeLog
 from tests.cutover.judging import assert_back
 from tests.cutover.moved import QUICK, assert_home
 from tests.cutover.spoils import failing
 from tests.cutover.world import A_RIGHT, REVERSE, World, a_migration, a_plan, holding_back
 from tests.cutover.world_back import BackWorld, a_rollback, back_plan
-from topology.acl_translation import is_acl_about
-from topology.inventory import InventoryAcl
-from topology.migration_waves import RollbackPolicy, Wave
+from watershed.cutover.actions import GiveRights, JsonObject, ReadLogs, ReadRights, TakeRights
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.observations import ActionFailed, ObservedRights
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.step_definitions import STEPS
+from watershed.cutover.withheld_rights_steps import find_rights_to_take, find_standing_rights
+from watershed.topology.acl_translation import is_acl_about
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.migration_waves import RollbackPolicy, Wave
 
 BEFORE: JsonObject = {**A_RIGHT, "principal": "User:before"}
 

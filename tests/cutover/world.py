@@ -13,10 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clusters.errors import GroupNotEmpty
-from clusters.fake_groups import FakeGroups
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.drivers import build_driver
+from tests.cutover.fake_log import Crash as Crash
+from tests.cutover.fake_log import FakeLog
+from watershed.clusters.errors import GroupNotEmpty
+from watershed.clusters.fake_groups import FakeGroups
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     CallHook,
     CheckHooks,
@@ -52,9 +55,9 @@ from cutover.actions import (
     StopFlow,
     TakeRights,
 )
-from cutover.driver import RunDriver
-from cutover.journal.hash_chain import Journal
-from cutover.observations import (
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.journal.hash_chain import Journal
+from watershed.cutover.observations import (
     ActionFailed,
     HookAnswer,
     HookProblems,
@@ -76,21 +79,18 @@ from cutover.observations import (
     ObservedWriters,
     ProofOutcome,
 )
-from cutover.policy import WavePolicy
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
-from tests.cutover.drivers import build_driver
-from tests.cutover.fake_log import Crash as Crash
-from tests.cutover.fake_log import FakeLog
-from topology.acl_translation import is_acl_about
-from topology.application_controls import PlanApplication
-from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import Wave
-from topology.naming import Naming
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import AclSync
+from watershed.cutover.policy import WavePolicy
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.topology.acl_translation import is_acl_about
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import Wave
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import AclSync
 
 TOPICS = {"orders": 2, "clicks": 1}
 GROUP, PRODUCER = "billing", "checkout"

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import (
+from tests.cutover.drivers import build_driver
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import EVIDENCE, POLICY, REVERSE, World, a_plan, source_of, target_of
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import (
     Action,
     ClusterSide,
     FindDivergence,
@@ -25,9 +28,9 @@ from cutover.actions import (
     StartFlow,
     StopFlow,
 )
-from cutover.driver import RunDriver
-from cutover.journal.hash_chain import Journal
-from cutover.observations import (
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.journal.hash_chain import Journal
+from watershed.cutover.observations import (
     DivergentRange,
     Observation,
     ObservedCopies,
@@ -39,19 +42,16 @@ from cutover.observations import (
     ProofOutcome,
     RejoinResult,
 )
-from cutover.offsets import decode_offsets
-from cutover.policy import WavePolicy
-from cutover.rollback.rollback_plan import plan_rollback
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part
-from tests.cutover.drivers import build_driver
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import EVIDENCE, POLICY, REVERSE, World, a_plan, source_of, target_of
-from topology.migration_waves import RollbackPolicy
-from topology.plan import Plan, seal_plan
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.rollback.rollback_plan import plan_rollback
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.recovery.rejoin import RejoinPoint, build_rejoin_part
+from watershed.topology.migration_waves import RollbackPolicy
+from watershed.topology.plan import Plan, seal_plan
 
 FORWARD = "onprem-to-cloud"
 OTHER: dict[ClusterSide, ClusterSide] = {"source": "target", "target": "source"}

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from lab.containers.__main__ import build_project, read_services
-from lab.containers.container_engine import ComposeProject, EngineMissing, find_engine
-from lab.containers.startup import start_services, wait_until_ready
+from watershed.lab.containers.__main__ import build_project, read_services
+from watershed.lab.containers.container_engine import ComposeProject, EngineMissing, find_engine
+from watershed.lab.containers.startup import start_services, wait_until_ready
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(5400)]
 
@@ -40,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeProject
     except EngineMissing as missing:
         pytest.skip(str(missing))
     done = subprocess.run(
-        [sys.executable, "-m", "lab.containers", "run", "--keep", f"--records={RECORDS}"], check=False
+        [sys.executable, "-m", "watershed.lab.containers", "run", "--keep", f"--records={RECORDS}"], check=False
     )
     try:
         assert done.returncode == 0

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("topology", "clusters", "replicator", "cutover", "spark", "plugins", "cli", "tests")
 NAMES = ("files", "imports", "answers", "batches", "records", "queries", "hooks", "schemas")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.account import RunAccount, build_account
-from lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
+from watershed.lab.account import RunAccount, build_account
+from watershed.lab.application_records import ApplicationRecord, ApplicationRecordFile, write_application_description
 
 Place = tuple[str, int, int]  # cluster, key, number; time is the position in the list, in seconds
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.console_consumer import PrintedRecord, parse_printed_record
-from lab.errors import LabError
+from watershed.lab.console_consumer import PrintedRecord, parse_printed_record
+from watershed.lab.errors import LabError
 
 
 @pytest.mark.parametrize(

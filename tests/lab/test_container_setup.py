@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.containers import __main__ as containers
-from lab.containers import container_engine, images
-from lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
-from lab.containers.images import (
+from watershed.lab.containers import __main__ as containers
+from watershed.lab.containers import container_engine, images
+from watershed.lab.containers.container_engine import ComposeProject, ContainerEngine, EngineMissing, find_engine
+from watershed.lab.containers.images import (
     BASE_STAGES,
     build_debian_command,
     list_base_images,
@@ -23,11 +23,11 @@ from lab.containers.images import (
     render_pip_settings,
     require_debian,
 )
-from lab.containers.startup import list_one_shot_services, plan_start_stages
-from lab.demo.application_switch import main as switch_application
-from lab.demo.container_application import build_application_arguments, list_container_applications
-from lab.demo.demo_setup import DEMO_APPLICATIONS
-from lab.errors import LabError
+from watershed.lab.containers.startup import list_one_shot_services, plan_start_stages
+from watershed.lab.demo.application_switch import main as switch_application
+from watershed.lab.demo.container_application import build_application_arguments, list_container_applications
+from watershed.lab.demo.demo_setup import DEMO_APPLICATIONS
+from watershed.lab.errors import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
 BASES = ROOT / "docker" / "bases"
@@ -228,7 +228,7 @@ def test_an_application_in_a_container_waits_at_its_own_name() -> None:
     assert set(list_container_applications()) == set(DEMO_APPLICATIONS)
     assert list_container_applications()["checkout"].http == "http://checkout:8090"
     module, *arguments = build_application_arguments("billing")
-    assert module == "lab.billing_consumer"
+    assert module == "watershed.lab.billing_consumer"
     assert "--directory=/applications/billing" in arguments
     assert arguments[arguments.index("--host") + 1] == "billing"
     assert "--bootstrap" not in arguments

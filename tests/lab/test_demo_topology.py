@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.broker import LabBroker
-from lab.clusters import Lab, LabCluster
-from lab.demo import demo_setup
-from lab.releases import DEFAULT_RELEASE
-from plugins.watershed.steps.migration_dag_tasks import list_wave_groups
-from topology import compile_path
+from watershed.lab.broker import LabBroker
+from watershed.lab.clusters import Lab, LabCluster
+from watershed.lab.demo import demo_setup
+from watershed.lab.releases import DEFAULT_RELEASE
+from watershed.plugins.steps.migration_dag_tasks import list_wave_groups
+from watershed.topology import compile_path
 
 
 def cluster(alias: str, port: int, kafka: str) -> LabCluster:

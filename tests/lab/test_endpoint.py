@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.control_endpoint import ClientAddress, ClientSwitch, _handler
+from watershed.lab.control_endpoint import ClientAddress, ClientSwitch, _handler
 
 
 class Waiting:

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from lab import free_ports
-from lab.errors import LabError
-from lab.free_ports import find_free_ports
+from watershed.lab import free_ports
+from watershed.lab.errors import LabError
+from watershed.lab.free_ports import find_free_ports
 
 _ASK = """
 import sys
-from lab.free_ports import find_free_ports
+from watershed.lab.free_ports import find_free_ports
 print(*find_free_ports(150), flush=True)
 sys.stdin.read()
 """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import checksums
-from lab.errors import LabError, ToolMissing
-from lab.jars import (
+from watershed.lab import checksums
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.jars import (
     KAFKA_POM,
     fetch_jars,
     fetch_release,
@@ -21,7 +21,7 @@ from lab.jars import (
     name_release_checksums,
     record_checksums,
 )
-from lab.releases import DEFAULT_RELEASE, RELEASES, RELEASES_POM, find_release
+from watershed.lab.releases import DEFAULT_RELEASE, RELEASES, RELEASES_POM, find_release
 
 
 def program(directory: Path, name: str, script: str) -> Path:
@@ -131,7 +131,9 @@ def test_each_release_is_fetched_once_and_held_to_its_own_checksums(
     log = tmp_path / "calls"
     given = 'for a in "$@"; do case $a in -Dkafka.version=*) v=${a#*=};; esac; done'
     program(tmp_path / "bin", "mvn", f"{COPY}; {given}; echo $v >> {log}; printf $v > $d/kafka.jar")
-    monkeypatch.setattr("lab.jars.name_release_checksums", lambda release: tmp_path / f"{release.version}.sha256")
+    monkeypatch.setattr(
+        "watershed.lab.jars.name_release_checksums", lambda release: tmp_path / f"{release.version}.sha256"
+    )
     for version in ("2.4.1", "2.8.2"):
         sums = {"kafka.jar": hashlib.sha256(version.encode()).hexdigest()}
         checksums.write_checksums(tmp_path / f"{version}.sha256", sums)
@@ -160,12 +162,12 @@ def test_what_is_cached_is_what_the_checkout_names() -> None:
 
 def test_every_pom_that_tests_fetch_has_checksums() -> None:
     """A cache that is warm hides it: where nothing was fetched before, `jars` refuses."""
-    root = KAFKA_POM.parent.parent
+    root = KAFKA_POM.resolve().parent.parent
     poms = sorted(path for room in ("lab", "tests") for path in (root / room).rglob("*pom.xml"))
     assert [path.relative_to(root).as_posix() for path in poms] == RECORDED
-    sums = [name_checksum_file(path) for path in poms if path != RELEASES_POM]
+    sums = [name_checksum_file(path) for path in poms if path != RELEASES_POM.resolve()]
     sums += [name_release_checksums(each) for each in RELEASES.values() if each.version != DEFAULT_RELEASE]
     assert [path for path in sums if not checksums.read_checksums(path)] == []
-    assert set(RELEASES_POM.parent.glob("*.sha256")) <= set(sums)
+    assert {each.name for each in RELEASES_POM.parent.glob("*.sha256")} <= {each.name for each in sums}
     told = (root / "Makefile").read_text()
     assert f"--record {' '.join(RECORDED)}" in told

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from clusters.errors import ClusterError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
-from replicator.apply_refusals import CannotApply
 from tests.soak import kafka_matrix
-from topology.delivery_guarantee import GuaranteeDecision, MissingCapability
+from watershed.clusters.errors import ClusterError, RequestRefused, RequestUnsupported, Unauthorised, Unreachable
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.topology.delivery_guarantee import GuaranteeDecision, MissingCapability
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, FaultProxy, ProxyFault
+from watershed.lab.fault_proxy import HELD_CONNECTION, NO_FAULT, FaultProxy, ProxyFault
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import other_servers
-from lab.errors import LabError, ToolMissing
-from lab.other_servers import (
+from watershed.lab import other_servers
+from watershed.lab.errors import LabError, ToolMissing
+from watershed.lab.other_servers import (
     KFAKE_FOLDER,
     OtherServer,
     end_other_server,

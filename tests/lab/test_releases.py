@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.lab import lab as command
-from lab import clusters
-from lab.broker import LabBroker, build_broker_properties
-from lab.errors import LabError
-from lab.jars import KAFKA_POM, name_release_checksums
-from lab.releases import DEFAULT_RELEASE, RELEASES, find_release, name_maven_properties
-from lab.zookeeper import LabZooKeeper
+from watershed.cli.lab import lab as command
+from watershed.lab import clusters
+from watershed.lab.broker import LabBroker, build_broker_properties
+from watershed.lab.errors import LabError
+from watershed.lab.jars import KAFKA_POM, name_release_checksums
+from watershed.lab.releases import DEFAULT_RELEASE, RELEASES, find_release, name_maven_properties
+from watershed.lab.zookeeper import LabZooKeeper
 
 OFFERED = "0.11.0.3, 1.1.1, 2.1.1, 2.4.1, 2.8.2, 3.3.2, 3.6.2, 3.9.1, 4.0.0, 4.3.1"
 WITH_ZOOKEEPER = ("0.11.0.3", "1.1.1", "2.1.1", "2.4.1", "2.8.2")

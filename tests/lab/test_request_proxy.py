@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from lab.request_proxy import IDEMPOTENCE_REQUESTS, hide_requests
+from watershed.lab.request_proxy import IDEMPOTENCE_REQUESTS, hide_requests
 
 RANGES = [(0, 0, 13), (1, 4, 18), (22, 0, 5), (3, 0, 13), (61, 0, 0)]
 

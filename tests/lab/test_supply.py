@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import LabError
-from lab.kubernetes_server import KUBERNETES_FOLDER
-from lab.other_servers import KFAKE_FOLDER, TANSU_PIN
-from lab.sbom import SBOM_ROOT, build_bill_of_materials
+from watershed.lab.errors import LabError
+from watershed.lab.kubernetes_server import KUBERNETES_FOLDER
+from watershed.lab.other_servers import KFAKE_FOLDER, TANSU_PIN
+from watershed.lab.sbom import SBOM_ROOT, build_bill_of_materials
 
 FILES = [*sorted((SBOM_ROOT / "requirements").glob("*.txt")), TANSU_PIN]
 

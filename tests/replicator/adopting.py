@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from clusters.record_fingerprint import DIGEST_BYTES
-from replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
+from watershed.clusters.record_fingerprint import DIGEST_BYTES
+from watershed.replicator.adoption.log_digests import DigestedLog, DigestedLogBuilder
 
 
 def log_of(records: Iterable[tuple[int, bytes]], aborted: Iterable[int] = ()) -> DigestedLog:

@@ -10,26 +10,26 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from clusters.errors import ClusterError
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.gap_filler import GapFiller
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.errors import Misaligned
-from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
-from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LogInspection
 from tests.replicator.aligning import Killed, Requests, dying, killed
 from tests.replicator.model import KEY, TOPIC, Inspection, SimulatedWorker, Simulation, Step, WentHalted
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.gap_filler import GapFiller
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.errors import Misaligned
+from watershed.replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
+from watershed.replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_unlanded_epochs
+from watershed.replicator.recovery.recovery_point import LogInspection
 
 
 @dataclass(frozen=True)

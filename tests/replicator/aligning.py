@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from clusters.errors import Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import BatchRecord
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import BatchRecord
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 NOW = 1_790_000_000_000
 TOPIC, FLOW = "orders", "onprem-to-cloud"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from clusters.record_batch import (
+from watershed.clusters.record_batch import (
     ABORT,
     COMMIT,
     BatchRecord,
@@ -14,8 +14,8 @@ from clusters.record_batch import (
     build_marker_batch,
     compute_batch_crc,
 )
-from replicator.batch.record_batch import RawBatch, decode_batches
-from topology.egress_compression import EgressCompression
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.topology.egress_compression import EgressCompression
 
 NOW = 1_790_000_000_000
 GZIP = EgressCompression("gzip", 6)  # fake clusters can look into it

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from clusters.settings import ConnectionSettings
-from lab import mirrormaker
 from tests.replicator.real import read_all
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import mirrormaker
 
 PARTITIONS = 3
 MARK = "copied-by-mirrormaker"

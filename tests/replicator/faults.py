@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab.clusters import Lab
-from lab.proxied_clusters import ProxiedCluster, run_proxied_clusters
 from tests.replicator.real import settings_of
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab.clusters import Lab
+from watershed.lab.proxied_clusters import ProxiedCluster, run_proxied_clusters
+from watershed.topology.plan import Plan
 
 QUICK_BROKER = {
     # A killed broker is fenced, and may register again, after this time.
@@ -74,9 +74,13 @@ def times(**seconds: float) -> str:
     under way). patience: how long a raw connection waits for an answer. session: of the group membership.
     """
     known = {
-        "settle": ("replicator.recovery.settled_log_ends", "LOG_SETTLE_S", seconds.get("settle")),
-        "patience": ("clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
-        "session": ("replicator.transport.stall_detector", "WORKER_SESSION_MS", seconds.get("session", 0) * 1000),
+        "settle": ("watershed.replicator.recovery.settled_log_ends", "LOG_SETTLE_S", seconds.get("settle")),
+        "patience": ("watershed.clusters.wire.connection", "_PATIENCE_S", seconds.get("patience")),
+        "session": (
+            "watershed.replicator.transport.stall_detector",
+            "WORKER_SESSION_MS",
+            seconds.get("session", 0) * 1000,
+        ),
     }
     lines = ["import importlib"]
     for name in seconds:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
 from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Requests, cluster, end_of, seen
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.gap_filler import GapFiller, GapMethod
 
 KINDS = pytest.mark.parametrize(("way", "version"), [("markers", 2), ("markers", 1), ("transactions", 2)])
 GAP = 4  # with MOST_MARKERS 2: two requests of markers
@@ -21,8 +21,8 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 1e-6)
     monkeypatch.setattr(log_end, "_FETCH_MS", 1)
     monkeypatch.setattr(log_end, "MAX_MARKERS_PER_REQUEST", 2)
-    monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._PAUSE_S", 0.0)
 
 
 def target(version: int) -> FakeCluster:

@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import RequiredRight
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
-from topology.secret_ref import SecretRef
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import RequiredRight
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
+from watershed.topology.secret_ref import SecretRef
 
 PASSWORD = "of-the-test"
 USERS = ("apply", "worker", "observe", "verify", "migrate", "align", "probe", "onlooker", "nobody")

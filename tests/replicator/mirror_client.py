@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from lab.broker import LOG4J_CONFIG
-from lab.jars import fetch_jars, find_java
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.broker import LOG4J_CONFIG
+from watershed.lab.jars import fetch_jars, find_java
 
 _PROGRAM = Path(__file__).with_name("MirrorLook.java")
 _FORMATTERS = "org.apache.kafka.connect.mirror.formatters"

@@ -12,34 +12,38 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from clusters.claim_rules import SEQUENCE_MODULUS, ClaimedPartition, find_partition_claims
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.errors import ClusterError
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import BatchRecord
-from clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.copy_limit import CopyLimit
-from replicator.ledger.claims import build_claims
-from replicator.ledger.claims_follower import ClaimsView
-from replicator.ledger.consolidation import consolidate_map
-from replicator.ledger.ledger import Ledger, assemble_partitions
-from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from tests.replicator.build import GZIP
-from topology.egress_compression import EgressCompression
+from watershed.clusters.claim_rules import SEQUENCE_MODULUS, ClaimedPartition, find_partition_claims
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import BatchRecord
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchedPartition, FetchPartition, ProducedPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.ledger.claims import build_claims
+from watershed.replicator.ledger.claims_follower import ClaimsView
+from watershed.replicator.ledger.consolidation import consolidate_map
+from watershed.replicator.ledger.ledger import Ledger, assemble_partitions
+from watershed.replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.producer_epochs import (
+    begin_exclusive_epoch,
+    drop_overtaken_epochs,
+    drop_unlanded_epochs,
+)
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from watershed.topology.egress_compression import EgressCompression
 
 NOW = 1_790_000_000_000
 TOPIC = "orders"

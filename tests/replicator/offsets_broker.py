@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from clusters.wire.versions import Api
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.clusters.wire.versions import Api
 
 GROUP = "billing"
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.sync.position_transaction import PositionTransaction, wait_until_settled
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.sync.position_transaction import PositionTransaction, wait_until_settled
 
 
 def check_order_of_positions(settings: ConnectionSettings, group: str, topic: str) -> None:

@@ -10,13 +10,13 @@ from confluent_kafka import Consumer
 from kio.schema.incremental_alter_configs.v1 import request as alter
 from kio.static.primitive import i8
 
-from clusters.admin import Admin
-from clusters.group_offsets import GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from lab import console_consumer
 from tests.replicator.real import Record
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab import console_consumer
 
 _INCREMENTAL_ALTER_CONFIGS, _GROUP = 44, 32  # request; kind of resource (KIP-848)
 Rows = dict[int, list[tuple[int, Record]]]  # by partition: (offset, record), in the order read

@@ -12,20 +12,20 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters.admin import Admin
-from clusters.control_topics import compute_slot
-from clusters.errors import ClusterError
-from clusters.partition_status_records import read_status_reports
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.worker_heartbeats import add_worker_latencies
-from replicator.apply import apply_plan
-from replicator.errors import ReplicatorError
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.status_view import read_statuses
 from tests.replicator.worker_forks import fork_worker
-from topology.plan import Plan, PlanCluster, PlanFlow, encode_plan, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.partition_status_records import read_status_reports
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.worker_heartbeats import add_worker_latencies
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, encode_plan, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 Record = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema, SchemaReference
-from clusters.settings import resolve_connection_settings
 from tests.replicator.real import Record, plan_for, producer, settings_of
 from tests.replicator.registries import ADDRESS, ORDER, WIDER, framed
-from topology.plan import Plan, PlanRegistry, seal_plan
-from topology.sync_settings import SchemaSync, SyncSettings
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema, SchemaReference
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.topology.plan import Plan, PlanRegistry, seal_plan
+from watershed.topology.sync_settings import SchemaSync, SyncSettings
 
 PARTITIONS = 2
 

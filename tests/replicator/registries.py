@@ -6,17 +6,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import resolve_registry_settings
-from clusters.registry.schema import Schema, SchemaReference
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.sync.sync_kind import SyncClusters
-from topology.naming import Naming
-from topology.plan import PlanCluster, PlanFlow, PlanRegistry
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import SchemaSync, SyncSettings
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.schema import Schema, SchemaReference
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanCluster, PlanFlow, PlanRegistry
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import SchemaSync, SyncSettings
 
 ADDRESS = '{"type":"record","name":"Address","namespace":"x","fields":[{"name":"street","type":"string"}]}'
 ORDER = '{"type":"record","name":"Order","namespace":"x","fields":[{"name":"to","type":"x.Address"}]}'

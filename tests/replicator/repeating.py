@@ -10,22 +10,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.control_records import ControlRecord
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.batch.records import decode_records
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import OutgoingBatch
-from replicator.copy.repeatable_copy import RepeatableCopy
-from replicator.ledger.claims_follower import ClaimsView
-from replicator.ledger.explicit_runs import RepeatedRunMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.position_writer import PositionWriter
-from replicator.ledger.transaction_positions import (
+from tests.replicator.build import GZIP, abort, answer, commit, data, transactional
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.batch.records import decode_records
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import OutgoingBatch
+from watershed.replicator.copy.repeatable_copy import RepeatableCopy
+from watershed.replicator.ledger.claims_follower import ClaimsView
+from watershed.replicator.ledger.explicit_runs import RepeatedRunMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.position_writer import PositionWriter
+from watershed.replicator.ledger.transaction_positions import (
     LogKnowledge,
     PositionAndRuns,
     PositionTracker,
@@ -34,10 +35,9 @@ from replicator.ledger.transaction_positions import (
     build_takeover_entries,
     decode_positions,
 )
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.tail_comparison import PlacedContent, TailBatch, compare_tail, digest_raw_record
-from tests.replicator.build import GZIP, abort, answer, commit, data, transactional
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.tail_comparison import PlacedContent, TailBatch, compare_tail, digest_raw_record
 
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
 IDS = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -10,16 +10,16 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
 from tests.replicator.status_view import read_statuses
-from topology import compile_path
-from topology.plan import Plan
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 # A worker that waits seconds instead of 35 until nothing can be under way: nothing else writes here.
-QUICK = "import replicator.recovery.settled_log_ends as look; look.LOG_SETTLE_S = 3.0"
+QUICK = "import watershed.replicator.recovery.settled_log_ends as look; look.LOG_SETTLE_S = 3.0"
 
 FILE = """\
 apiVersion: topology/v1alpha1

@@ -8,15 +8,15 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from clusters.control_records import read_control_log
-from clusters.control_topics import STATUS_TOPIC
-from clusters.control_values import ControlValue
-from clusters.errors import TopicMissing
-from clusters.partition_status_records import PartitionStatus, renew_report
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SYNC_PREFIX
-from clusters.wire.connection import open_connection
-from clusters.worker_heartbeats import HEARTBEAT_PREFIX, parse_heartbeats
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import STATUS_TOPIC
+from watershed.clusters.control_values import ControlValue
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.partition_status_records import PartitionStatus, renew_report
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SYNC_PREFIX
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.worker_heartbeats import HEARTBEAT_PREFIX, parse_heartbeats
 
 
 @dataclass

@@ -7,11 +7,17 @@ from collections import Counter
 
 import pytest
 
-from clusters.record_fingerprint import digest_record
-from replicator.adoption import log_digests
-from replicator.adoption.log_alignment import LogAlignment, MatchedRecords, RecordSpan, align_logs, count_equal_records
-from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
 from tests.replicator.adopting import log_of
+from watershed.clusters.record_fingerprint import digest_record
+from watershed.replicator.adoption import log_digests
+from watershed.replicator.adoption.log_alignment import (
+    LogAlignment,
+    MatchedRecords,
+    RecordSpan,
+    align_logs,
+    count_equal_records,
+)
+from watershed.replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
 
 
 def numbered(count: int, first: int = 0) -> list[tuple[int, bytes]]:

@@ -8,28 +8,28 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.control_records import ControlRecord
-from clusters.errors import ProtocolError
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.errors import ReplicatorError
-from replicator.ledger import foreign_part as stored
-from replicator.ledger.consolidation import build_map_blocks
-from replicator.ledger.foreign_part import (
+from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger import foreign_part as stored
+from watershed.replicator.ledger.consolidation import build_map_blocks
+from watershed.replicator.ledger.foreign_part import (
     ForeignPart,
     ForeignPartKey,
     JoinedOffsetMap,
     build_foreign_records,
     decode_foreign_parts,
 )
-from replicator.ledger.ledger import assemble_partitions
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+from watershed.replicator.ledger.ledger import assemble_partitions
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 
 KEY = PartitionKey("f", "orders", "onprem.orders", 0)
 # 0 to 99 copied, 50 to 99 again after a crash, markers at source 100, 101, then 102 to 111.

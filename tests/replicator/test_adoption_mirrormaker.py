@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from replicator.adoption.mirrormaker_format import ConnectSourceOffset, build_mirrormaker_notes, decode_source_offset
-from replicator.mirrormaker_records import (
+from watershed.replicator.adoption.mirrormaker_format import (
+    ConnectSourceOffset,
+    build_mirrormaker_notes,
+    decode_source_offset,
+)
+from watershed.replicator.mirrormaker_records import (
     Checkpoint,
     OffsetSync,
     UnreadableNote,

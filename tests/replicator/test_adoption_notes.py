@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.group_offsets import CommittedOffsets, ListedGroup
-from clusters.settings import ConnectionSettings
-from replicator.adoption import mirrormaker_reader
-from replicator.adoption.digest_reader import NotProvable
+from watershed.clusters.group_offsets import CommittedOffsets, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.adoption import mirrormaker_reader
+from watershed.replicator.adoption.digest_reader import NotProvable
 
 
 def groups(monkeypatch: pytest.MonkeyPatch, listed: dict[str, ListedGroup], held: CommittedOffsets) -> None:

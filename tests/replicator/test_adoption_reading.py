@@ -6,15 +6,15 @@ import uuid
 
 import pytest
 
-from clusters.record_fingerprint import digest_record
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import FetchedPartition
-from replicator.adoption.digest_reader import FetchDigester, PartitionRange
-from replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
-from replicator.batch.records import build_raw_batch, decode_records
-from replicator.errors import BadBatch
 from tests.replicator.build import abort, answer, batch_of, commit, damaged, data, emptied, transactional
 from tests.replicator.old_formats import Old, message
+from watershed.clusters.record_fingerprint import digest_record
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.replicator.adoption.digest_reader import FetchDigester, PartitionRange
+from watershed.replicator.adoption.log_digests import ConsecutiveRecords, DigestedLog, DigestedLogBuilder
+from watershed.replicator.batch.records import build_raw_batch, decode_records
+from watershed.replicator.errors import BadBatch
 
 KEY = b"k" * 32
 HERE = ConnectionSettings(alias="a", bootstrap=("h:1",))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.adoption.copy_proof import _groups
-from replicator.adoption.duplicates_and_gaps import (
+from tests.replicator.adopting import log_of
+from watershed.replicator.adoption.copy_proof import _groups
+from watershed.replicator.adoption.duplicates_and_gaps import (
     ACCEPTABLE_FINDINGS,
     FINDING_MEANINGS,
     TOLERATED_FINDINGS,
@@ -15,12 +16,11 @@ from replicator.adoption.duplicates_and_gaps import (
     judge_alignment,
     render_findings,
 )
-from replicator.adoption.log_alignment import align_logs
-from replicator.adoption.log_digests import DigestedLog
-from replicator.ledger.offset_map import ExplicitRun
-from replicator.mirrormaker_records import Checkpoint
-from replicator.partition_states import OffsetSpan
-from tests.replicator.adopting import log_of
+from watershed.replicator.adoption.log_alignment import align_logs
+from watershed.replicator.adoption.log_digests import DigestedLog
+from watershed.replicator.ledger.offset_map import ExplicitRun
+from watershed.replicator.mirrormaker_records import Checkpoint
+from watershed.replicator.partition_states import OffsetSpan
 
 
 def log(*numbers: int | bytes, first: int = 0, aborted: tuple[int, ...] = (), step: int = 1) -> DigestedLog:

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.alignment_records import AlignmentRecord
-from clusters.errors import Unreachable
-from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned import aligned_topic_choice
-from replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
-from replicator.copy.aligned.cluster_probe import AlignmentSupport
-from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
-from replicator.ledger.ledger import Ledger
-from replicator.topic_mapping import MappedTopic
 from tests.replicator.test_aligned_prospects import ALLOWED, MAPPED, clusters
 from tests.topology.test_topology_alignment import flow
+from watershed.clusters.alignment_records import AlignmentRecord
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.replicator.copy.aligned import aligned_topic_choice
+from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from watershed.replicator.copy.aligned.cluster_probe import AlignmentSupport
+from watershed.replicator.copy.aligned.filling_configs import CLEANUP_POLICY
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.topic_mapping import MappedTopic
 
 
 @pytest.fixture

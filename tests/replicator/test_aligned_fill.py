@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import BatchRecord as Stored
-from clusters.record_batch import build_batch
-from replicator.batch import filler_batch
-from replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
-from replicator.batch.filler_batch import build_filler_batch, is_filler_batch
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.records import decode_record_bodies
-from replicator.copy.aligned import empty_log_filler as filling
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
-from replicator.copy.aligned.filling_configs import CLEANUP_POLICY
-from replicator.errors import Misaligned
 from tests.replicator.aligning import FLOW, TOPIC, Clock, Event, Killed, Requests, cluster, dying, end_of, killed, lost
+from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import BatchRecord as Stored
+from watershed.clusters.record_batch import build_batch
+from watershed.replicator.batch import filler_batch
+from watershed.replicator.batch.codecs import ZSTD, CodecError, compress_payload, decompress_payload
+from watershed.replicator.batch.filler_batch import build_filler_batch, is_filler_batch
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.records import decode_record_bodies
+from watershed.replicator.copy.aligned import empty_log_filler as filling
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.empty_log_filler import FillProgress, fill_log
+from watershed.replicator.copy.aligned.filling_configs import CLEANUP_POLICY
+from watershed.replicator.errors import Misaligned
 
 WITH = {"bare": False}
 UNTIL = 45  # with RECORDS 5 and DELETE_EVERY 20: nine batches, two deletions on the way
@@ -40,8 +40,8 @@ def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> It
     monkeypatch.setattr(filling, "_DELETE_EVERY", 20)
     monkeypatch.setattr(log_end, "_PAUSE_S", 0.0)
     monkeypatch.setattr(log_end, "_FETCH_MS", 1)
-    monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._PAUSE_S", 0.0)
     caches = (filler_batch.count_fitting_records, filler_batch._most_empty_records, filler_batch._template)
     for cache in caches:
         cache.cache_clear()

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unauthorised, Unreachable
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.errors import Misaligned
 from tests.replicator.aligning import (
     TOPIC,
     Killed,
@@ -20,6 +16,10 @@ from tests.replicator.aligning import (
     lost,
 )
 from tests.replicator.gaps import GAP, KINDS, check, filler, requests_of_a_gap, target, without_pauses
+from watershed.clusters.errors import Unauthorised, Unreachable
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.errors import Misaligned
 
 __all__ = ["without_pauses"]
 pytestmark = pytest.mark.usefixtures("without_pauses")

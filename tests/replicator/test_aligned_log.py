@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clusters.cluster_protocol import LogRange
-from clusters.errors import TopicMissing
-from clusters.wire import error_codes
 from tests.replicator.aligning import TOPIC, Requests, cluster
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.wire import error_codes
 
 
 def unheard(execute: Callable[[], Any]) -> Any:
@@ -26,7 +26,7 @@ def unknown(execute: Callable[[], Any]) -> Any:
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._PAUSE_S", 0.0)
 
 
 @pytest.mark.parametrize(("at", "event"), [(0, unheard), (1, unknown)], ids=["metadata", "leader"])
@@ -35,7 +35,7 @@ def test_a_new_topic_is_waited_for_until_every_broker_knows_it(at, event) -> Non
 
 
 def test_a_topic_that_is_gone_or_another_one_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.copy.aligned.target_log._HEARD_S", 0.05)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._HEARD_S", 0.05)
     there = cluster()
     log = Requests(there).log()
     there.delete_topic(TOPIC)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned.aligned_topic_choice import assess_alignment
-from replicator.copy.aligned.cluster_probe import AlignmentSupport
-from replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
-from replicator.topic_mapping import MappedTopic
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.replicator.copy.aligned.aligned_topic_choice import assess_alignment
+from watershed.replicator.copy.aligned.cluster_probe import AlignmentSupport
+from watershed.replicator.copy.aligned.offset_mode_plan import TopicOffsetMode
+from watershed.replicator.topic_mapping import MappedTopic
 
 MAPPED = MappedTopic("orders", "orders", 2, created=False, copied=2)
 ALLOWED = AlignmentSupport("id")

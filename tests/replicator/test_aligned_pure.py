@@ -6,13 +6,14 @@ import re
 
 import pytest
 
-from clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.required_role_acls import PROBE_TOPIC
-from clusters.wire import error_codes
-from replicator.batch.filler_batch import FILLER_BATCH_RECORDS, build_filler_batch
-from replicator.copy.aligned import cluster_probe as probing
-from replicator.copy.aligned.alignment_cost import (
+from tests.replicator.aligning import FLOW, Requests
+from watershed.clusters.errors import ClusterError, RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.required_role_acls import PROBE_TOPIC
+from watershed.clusters.wire import error_codes
+from watershed.replicator.batch.filler_batch import FILLER_BATCH_RECORDS, build_filler_batch
+from watershed.replicator.copy.aligned import cluster_probe as probing
+from watershed.replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
     EstimatedGapMethod,
     GapCount,
@@ -22,8 +23,12 @@ from replicator.copy.aligned.alignment_cost import (
     render_cost_bytes,
     render_cost_duration,
 )
-from replicator.copy.aligned.cluster_probe import AlignmentSupport, AlignmentSupportCache, probe_alignment_support
-from replicator.copy.aligned.filling_configs import (
+from watershed.replicator.copy.aligned.cluster_probe import (
+    AlignmentSupport,
+    AlignmentSupportCache,
+    probe_alignment_support,
+)
+from watershed.replicator.copy.aligned.filling_configs import (
     CLEANUP_POLICY,
     TIERED_STORAGE,
     TIMESTAMP_BEFORE_MAX,
@@ -31,9 +36,8 @@ from replicator.copy.aligned.filling_configs import (
     build_filling_configs,
     restore_topic_configs,
 )
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.partition_states import Reinspect
-from tests.replicator.aligning import FLOW, Requests
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.partition_states import Reinspect
 
 TOPIC = "orders"
 

@@ -10,14 +10,6 @@ from typing import Any
 
 import pytest
 
-from clusters.cluster_protocol import LogRange
-from clusters.errors import ClusterError
-from clusters.fake_cluster import FakeCluster
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.errors import Misaligned
 from tests.replicator.aligning import (
     TOPIC,
     Clock,
@@ -27,6 +19,14 @@ from tests.replicator.aligning import (
     killed,
 )
 from tests.replicator.gaps import GAP, KINDS, check, filler, requests_of_a_gap, target, without_pauses
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.errors import Misaligned
 
 __all__ = ["without_pauses"]
 pytestmark = pytest.mark.usefixtures("without_pauses")

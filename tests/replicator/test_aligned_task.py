@@ -5,15 +5,15 @@ from __future__ import annotations
 import uuid
 from types import SimpleNamespace
 
-from clusters.flow_records import FlowRecord
-from replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
-from replicator.copy.aligned.empty_log_filler import FillProgress
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.worker.partition_task import PartitionTask
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy, AlignmentState
+from watershed.replicator.copy.aligned.empty_log_filler import FillProgress
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 ALL = TopicSelection((Selector("glob", "*"),))
 

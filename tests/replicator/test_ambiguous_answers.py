@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch
-from replicator.partition_states import Halt
-from replicator.recovery import ambiguous_answers
-from replicator.recovery.ambiguous_answers import REREAD_AFTER_S, AmbiguousAnswers, judge_stored_batch
 from tests.replicator.build import NOW, batch_of, data, with_attributes, with_crc
 from tests.replicator.test_partition import KEY, TARGET, copying, sent, taken
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, RawBatch
+from watershed.replicator.partition_states import Halt
+from watershed.replicator.recovery import ambiguous_answers
+from watershed.replicator.recovery.ambiguous_answers import REREAD_AFTER_S, AmbiguousAnswers, judge_stored_batch
 
 
 def answered_as_older(codec: str = "none") -> Halt:

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from clusters.allowed_references import ALLOW_BROKERS
-from clusters.errors import ClusterError, SecretMissing
-from clusters.fleet import FleetRecord
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.apply_fleets import build_fleet_record, find_fleet_changes
-from replicator.worker import applied_clusters
-from replicator.worker.applied_clusters import AppliedClusters, list_login_hosts
-from topology.plan import Plan, PlanCluster, PlanFlow, PlanRegistry, PlanSecurity, seal_plan
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.allowed_references import ALLOW_BROKERS
+from watershed.clusters.errors import ClusterError, SecretMissing
+from watershed.clusters.fleet import FleetRecord
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.apply_fleets import build_fleet_record, find_fleet_changes
+from watershed.replicator.worker import applied_clusters
+from watershed.replicator.worker.applied_clusters import AppliedClusters, list_login_hosts
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, PlanRegistry, PlanSecurity, seal_plan
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector, TopicSelection
 
 CREDENTIALS = SecretRef("env", "WATERSHED_SECRET_A")
 LOGIN = PlanSecurity("SASL_SSL", "SCRAM-SHA-512", CREDENTIALS)

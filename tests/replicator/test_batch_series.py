@@ -14,17 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
-from replicator.batch import batch_selection, record_columns, repack, series_search
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.codecs import CODEC_NAMES, ZSTD, compress_payload
-from replicator.batch.filler_batch import build_filler_batch
-from replicator.batch.record_batch import walk_batch_lengths
-from replicator.batch.record_columns import OpenedRecords
-from replicator.batch.repack import FAR_MERGED_BATCH_BYTES, MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
-from replicator.copy.loop_guard import LoopGuard
-from replicator.limits import TargetLimits
 from tests.examples import choose_examples
 from tests.replicator.build import (
     NOW,
@@ -39,6 +28,17 @@ from tests.replicator.build import (
     with_attributes,
     with_crc,
 )
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, decode_batch_header
+from watershed.replicator.batch import batch_selection, record_columns, repack, series_search
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.codecs import CODEC_NAMES, ZSTD, compress_payload
+from watershed.replicator.batch.filler_batch import build_filler_batch
+from watershed.replicator.batch.record_batch import walk_batch_lengths
+from watershed.replicator.batch.record_columns import OpenedRecords
+from watershed.replicator.batch.repack import FAR_MERGED_BATCH_BYTES, MERGED_BATCH_BYTES, SHORTEST_SERIES, RepackTerms
+from watershed.replicator.copy.loop_guard import LoopGuard
+from watershed.replicator.limits import TargetLimits
 
 AT_ONCE = RepackTerms(takes_all_of=lambda _producer_id: True)
 ONE_BY_ONE = RepackTerms()

@@ -8,12 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake_cluster import FakeCluster
-from clusters.wire.messages import FetchPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.repack import RepackTerms
-from replicator.errors import BadBatch
 from tests.examples import choose_examples
 from tests.replicator.build import (
     abort,
@@ -28,6 +22,12 @@ from tests.replicator.build import (
     with_attributes,
     with_crc,
 )
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.errors import BadBatch
 
 ONE_BY_ONE = RepackTerms(small=0)  # batches stay as they are
 

@@ -7,23 +7,28 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unauthorised, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.flow_records import FlowRecord
-from clusters.group_offsets import CommittedOffsets, CommittedPosition
-from clusters.partition_end_records import PartitionEnd
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import READ_COMMITTED
-from replicator.copy_limit import CopyLimit
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import REMEDIES, SELF_HEALING_STATES, Halt, OffsetSpan, Reinspect
-from replicator.recovery import found_ends, log_inspection, start_offsets
-from replicator.recovery.found_ends import find_limits
-from replicator.recovery.log_inspection import read_leader_logs
-from replicator.recovery.start_offsets import SourceRange, find_starts, judge_group_position, judge_start_offset
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import Unauthorised, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition
+from watershed.clusters.partition_end_records import PartitionEnd
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import READ_COMMITTED
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import REMEDIES, SELF_HEALING_STATES, Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery import found_ends, log_inspection, start_offsets
+from watershed.replicator.recovery.found_ends import find_limits
+from watershed.replicator.recovery.log_inspection import read_leader_logs
+from watershed.replicator.recovery.start_offsets import (
+    SourceRange,
+    find_starts,
+    judge_group_position,
+    judge_start_offset,
+)
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("f", "onprem", "cloud", TopicSelection((Selector("literal", "orders"),)))
 RECORD = FlowRecord(FLOW, "sha256:0", "shop", end_revision=1)

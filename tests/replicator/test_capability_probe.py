@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ProtocolError, RequestRefused, TopicMissing, Unauthorised, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
-from clusters.wire import answered_fetch, error_codes
-from clusters.wire.messages import LATEST, OffsetAnswer, ProducedPartition, ProducePartition
-from replicator import capability_probe
-from replicator.capability_probe import try_capabilities
-from replicator.copy.aligned.target_log import TargetLog
-from topology.cluster_capabilities import TriedCapability
+from watershed.clusters.errors import ProtocolError, RequestRefused, TopicMissing, Unauthorised, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.record_batch import build_simple_batch, decode_batch_header, decode_batch_records
+from watershed.clusters.wire import answered_fetch, error_codes
+from watershed.clusters.wire.messages import LATEST, OffsetAnswer, ProducedPartition, ProducePartition
+from watershed.replicator import capability_probe
+from watershed.replicator.capability_probe import try_capabilities
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.topology.cluster_capabilities import TriedCapability
 
 TOPIC = "watershed.probe-1"
 NAMES = {
@@ -470,7 +470,7 @@ def test_a_batch_that_is_not_found_again_says_nothing_of_log_ends() -> None:
 
 def test_a_topic_that_somebody_deleted_ends_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster("c")
-    monkeypatch.setattr("replicator.copy.aligned.target_log._HEARD_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._HEARD_S", 0.0)
 
     class Deleted(FakeWire):
         def describe_producers(self, topic: str, partition: int) -> tuple[int, list[Any]]:

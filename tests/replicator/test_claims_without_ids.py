@@ -6,15 +6,15 @@ import uuid
 
 import pytest
 
-from clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
-from clusters.control_records import ControlRecord
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.claims import build_claims
-from replicator.ledger.claims_follower import ClaimsView
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.claims import build_claims
+from watershed.replicator.ledger.claims_follower import ClaimsView
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
 
 FLOW = "onprem-to-cloud"
 KEY = PartitionKey(FLOW, "orders", "mirror.orders", 0)

@@ -8,28 +8,28 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.cluster_protocol import TopicShape
-from clusters.errors import ClusterError, Unreachable
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from replicator import compression_forecast
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.compression_forecast import (
+from tests.replicator.build import NOW, answer, batch_of, commit, data
+from watershed.clusters.cluster_protocol import TopicShape
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator import compression_forecast
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.compression_forecast import (
     CompressionForecast,
     SampledBytes,
     forecast_compression,
     measure_batches,
     weigh_samples,
 )
-from replicator.partition_key import PartitionKey
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from tests.replicator.build import NOW, answer, batch_of, commit, data
-from topology.egress_compression import EgressCompression
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 ZSTD = EgressCompression("zstd", 3)
 

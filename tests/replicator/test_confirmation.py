@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from clusters.wire.fetch_session import FetchSession
-from clusters.wire.messages import FetchedPartition, FetchPartition
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport import confirmation
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.fetcher import Fetcher
-from replicator.transport.rate_limit import RateLimit
 from tests.replicator.build import data
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.fetch_session import FetchSession
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport import confirmation
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.fetcher import Fetcher
+from watershed.replicator.transport.rate_limit import RateLimit
 
 ZOOKEEPER = ConnectionSettings("onprem", ("127.0.0.1:1",))
 NOWHERE = BrokerAddress("127.0.0.1", 1)
@@ -58,8 +58,8 @@ class Reading:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, source: Source, topic_id: uuid.UUID = STAND_IN) -> None:
         self.now, self.source = 1_000.0, source
-        monkeypatch.setattr("replicator.transport.fetcher.time.monotonic", lambda: self.now)
-        monkeypatch.setattr("replicator.transport.confirmation.time.sleep", self._sleep)
+        monkeypatch.setattr("watershed.replicator.transport.fetcher.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("watershed.replicator.transport.confirmation.time.sleep", self._sleep)
         self.copy = PartitionCopy(
             PartitionKey("onprem-to-cloud", "orders", "orders", 0),
             topic_id,

@@ -12,20 +12,24 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.errors import ClusterError, Unreachable
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
-from replicator.ledger.ledger import Ledger, assemble_partitions
-from replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import ProducerIdentity
-from replicator.recovery.producer_epochs import begin_exclusive_epoch, drop_overtaken_epochs, drop_unlanded_epochs
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 from tests.examples import choose_examples
 from tests.replicator.test_ledger import KEY, SOURCE, TARGET, block, histories
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.consolidation import SPARE_BLOCKS, build_map_blocks, consolidate_map
+from watershed.replicator.ledger.ledger import Ledger, assemble_partitions
+from watershed.replicator.ledger.ledger_block import BLOCK_RUNS, CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import ProducerIdentity
+from watershed.replicator.recovery.producer_epochs import (
+    begin_exclusive_epoch,
+    drop_overtaken_epochs,
+    drop_unlanded_epochs,
+)
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
 
 Records = dict[str, dict[str, Any]]
 

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SyncReport
-from replicator.sync.continuous_sync import ContinuousSync, build_sync_reports
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from topology.drift import FieldDrift
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import AclSync, SyncMode, SyncSettings
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SyncReport
+from watershed.replicator.sync.continuous_sync import ContinuousSync, build_sync_reports
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import AclSync, SyncMode, SyncSettings
 
 FLOW = PlanFlow(
     "a-to-b", "a", "b", TopicSelection((Selector("glob", "*"),)), sync=SyncSettings(acls=AclSync("continuous"))

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup, LogOffsets
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun, build_offset_map
-from replicator.ledger.offset_translation import OffsetNotCopied
-from replicator.mirrormaker_records import (
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup, LogOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun, build_offset_map
+from watershed.replicator.ledger.offset_translation import OffsetNotCopied
+from watershed.replicator.mirrormaker_records import (
     Checkpoint,
     Heartbeat,
     OffsetSync,
@@ -25,10 +25,10 @@ from replicator.mirrormaker_records import (
     encode_heartbeat,
     encode_offset_sync,
 )
-from replicator.sync.checkpoints import list_checkpoints
-from replicator.sync.copied_positions import compute_round_interval, find_copied_positions, find_offset_syncs
-from replicator.sync.group_decisions import GroupObservation, TranslatedPosition
-from replicator.sync.group_translation import CopiedLogs
+from watershed.replicator.sync.checkpoints import list_checkpoints
+from watershed.replicator.sync.copied_positions import compute_round_interval, find_copied_positions, find_offset_syncs
+from watershed.replicator.sync.group_decisions import GroupObservation, TranslatedPosition
+from watershed.replicator.sync.group_translation import CopiedLogs
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("onprem.orders", 0)
 SOURCE_ID, TARGET_ID = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake_cluster import FakeCluster
-from clusters.flow_records import FlowRecord
-from clusters.partition_end_records import PartitionEnd
-from clusters.wire.messages import FetchPartition, ProducedPartition
-from clusters.worker_heartbeats import SILENT_MS
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.repack import RepackTerms
-from replicator.batch.untransformed_selection import select_untransformed
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.repeatable_copy import RepeatableCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.copy_limit import CopyLimit
-from replicator.errors import CompactionHole, EndPassed
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import COMPLETE, EndReached, Halt, Reinspect
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.worker.flow_state import is_halted, mark_if_silent, pick_worst_state
-from replicator.worker.partition_task import PartitionTask
 from tests.examples import choose_examples
 from tests.replicator.build import NOW, abort, answer, commit, data, emptied, transactional
 from tests.replicator.old_formats import Old, message, wrapper
-from topology.plan import PlanFlow
-from topology.selectors import TopicSelection
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd
+from watershed.clusters.wire.messages import FetchPartition, ProducedPartition
+from watershed.clusters.worker_heartbeats import SILENT_MS
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.batch.untransformed_selection import select_untransformed
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.repeatable_copy import RepeatableCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.errors import CompactionHole, EndPassed
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import COMPLETE, EndReached, Halt, Reinspect
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.worker.flow_state import is_halted, mark_if_silent, pick_worst_state
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import TopicSelection
 
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
 RECORD = FlowRecord(PlanFlow("a-to-b", "a", "b", TopicSelection(()), end="latest"), "sha256:0", "shop", end_revision=2)

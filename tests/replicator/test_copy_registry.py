@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.rate_limit import RateLimit
-from replicator.worker.copy_registry import UNUSED_THREADS_S, CopyRegistry
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.rate_limit import RateLimit
+from watershed.replicator.worker.copy_registry import UNUSED_THREADS_S, CopyRegistry
 
 CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)

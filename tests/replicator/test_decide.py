@@ -7,24 +7,24 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import (
+from tests.replicator.test_explicit_runs import Log
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import (
     PositionAndRuns,
     PositionTracker,
     TransactionPosition,
     decode_positions,
 )
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.recovery.transaction_recovery_point import (
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     TransactionRecoveryPoint,
     apply_transaction_decision,
     find_transaction_recovery_point,
 )
-from tests.replicator.test_explicit_runs import Log
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)
 SOURCE, TARGET, OTHER = uuid.uuid4(), uuid.uuid4(), uuid.uuid4()

@@ -8,16 +8,16 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from clusters.errors import Unauthorised
-from clusters.fleet import SupervisorRecord
-from clusters.flow_records import FlowRecord
-from clusters.producer_registry import ProducerRecord
-from clusters.settings import ConnectionSettings
-from replicator.copy.loop_guard import UNKNOWN_PATH
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.loop_guards import build_producer_paths
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.fleet import SupervisorRecord
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.producer_registry import ProducerRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.loop_guard import UNKNOWN_PATH
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.loop_guards import build_producer_paths
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 RECORD = FlowRecord(FLOW, "sha256:0", "shop", producer_id=7)

@@ -7,16 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.cluster_protocol import TopicShape
-from clusters.errors import RequestRefused, Unauthorised, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.flow_records import FlowRecord
-from clusters.partition_status_records import PartitionStatus
-from replicator.topic_mapping import HoldReason, MappedTopic, map_topics, place_topics
-from replicator.worker.assignment import assign_partitions, can_keep_copying, compute_quota_shares, needs_report
-from replicator.worker.topic_discovery import TopicDiscovery
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.cluster_protocol import TopicShape
+from watershed.clusters.errors import RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator.topic_mapping import HoldReason, MappedTopic, map_topics, place_topics
+from watershed.replicator.worker.assignment import (
+    assign_partitions,
+    can_keep_copying,
+    compute_quota_shares,
+    needs_report,
+)
+from watershed.replicator.worker.topic_discovery import TopicDiscovery
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "t*"),)))
 

@@ -7,20 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch, compute_batch_crc, decode_batch_header
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.egress_compression import compress_batch
-from replicator.batch.filler_batch import is_filler_batch
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import RawRecord, decode_records
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.repeatable_copy import RepeatableCopy
-from replicator.partition_key import PartitionKey
 from tests.replicator.build import (
     answer,
     batch_of,
@@ -31,7 +17,27 @@ from tests.replicator.build import (
     with_attributes,
     with_crc,
 )
-from topology.egress_compression import CODEC_LEVELS, EgressCompression, build_egress_compression
+from watershed.clusters.record_batch import (
+    BatchRecord,
+    assign_batch_offset,
+    build_batch,
+    compute_batch_crc,
+    decode_batch_header,
+)
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.egress_compression import compress_batch
+from watershed.replicator.batch.filler_batch import is_filler_batch
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.records import RawRecord, decode_records
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.repeatable_copy import RepeatableCopy
+from watershed.replicator.partition_key import PartitionKey
+from watershed.topology.egress_compression import CODEC_LEVELS, EgressCompression, build_egress_compression
 
 KEY, IDS = PartitionKey("a-to-b", "orders", "orders", 0), (uuid.UUID(int=1), uuid.UUID(int=2))
 ZSTD = EgressCompression("zstd", 3)

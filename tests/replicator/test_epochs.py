@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.fake_cluster import FakeCluster
-from clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
-from replicator.ledger.ledger import assemble_partitions
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan
-from replicator.recovery import log_inspection as look_module
-from replicator.recovery import source_comparison
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.recovery_point import find_recovery_point
-from replicator.recovery.settled_log_ends import SettledLogEnds
 from tests.examples import choose_examples
 from tests.replicator.test_ledger import Written
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED, FetchPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry, find_leader_epoch_below
+from watershed.replicator.ledger.ledger import assemble_partitions
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan
+from watershed.replicator.recovery import log_inspection as look_module
+from watershed.replicator.recovery import source_comparison
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.recovery_point import find_recovery_point
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 NOW = time.time_ns() // 1_000_000  # an inspection compares the broker's times with the clock's
@@ -235,7 +235,7 @@ def test_a_new_epoch_waits_for_the_ledger() -> None:
 
 
 def _each_alone():
-    from replicator.batch.repack import RepackTerms
+    from watershed.replicator.batch.repack import RepackTerms
 
     return RepackTerms(small=0)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.control_records import ControlRecord
-from clusters.errors import ProtocolError
-from replicator.errors import NotCopied, ReplicatorError
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import (
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.errors import ProtocolError
+from watershed.replicator.errors import NotCopied, ReplicatorError
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import (
     RUNS_IN_POSITION,
     RUNS_PER_BLOCK,
     PositionAndRuns,
@@ -23,7 +23,7 @@ from replicator.ledger.transaction_positions import (
     decode_positions,
     encode_explicit_runs,
 )
-from replicator.partition_key import PartitionKey
+from watershed.replicator.partition_key import PartitionKey
 
 KEY = PartitionKey("flow", "orders", "all-orders", 0)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

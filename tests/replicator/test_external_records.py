@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.flow_records import FlowRecord
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
-from clusters.settings import ConnectionSettings
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.external_records import find_external_records
-from replicator.copy.loop_guard import LoopGuard, PartitionLoopGuard
-from replicator.copy.rejected_records import judge_refused_batch
-from replicator.errors import PartlyMarked
-from replicator.partition_states import Halt, OffsetSpan
-from replicator.worker.loop_guards import LoopGuards
 from tests.replicator.build import NOW, batch_of, data
-from topology.external_flows import ExternalFlow
-from topology.naming import build_prefix_naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.external_records import find_external_records
+from watershed.replicator.copy.loop_guard import LoopGuard, PartitionLoopGuard
+from watershed.replicator.copy.rejected_records import judge_refused_batch
+from watershed.replicator.errors import PartlyMarked
+from watershed.replicator.partition_states import Halt, OffsetSpan
+from watershed.replicator.worker.loop_guards import LoopGuards
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 HERE = ClaimedPartition("orders", uuid.UUID(int=1), 0)
 ORDERS = TopicSelection((Selector("literal", "orders"),))

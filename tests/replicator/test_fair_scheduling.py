@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.transport.fair_scheduling import FairScheduler
+from watershed.replicator.transport.fair_scheduling import FairScheduler
 
 
 @dataclass(frozen=True, slots=True)

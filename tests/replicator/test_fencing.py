@@ -7,24 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.ledger import assemble_partitions
-from replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH, begin_exclusive_epoch, drop_overtaken_epochs
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 from tests.replicator.build import NOW, answer, commit, data, emptied
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.ledger import assemble_partitions
+from watershed.replicator.ledger.ledger_block import CLAIM_NUMBER, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.producer_epochs import (
+    MAX_PRODUCER_EPOCH,
+    begin_exclusive_epoch,
+    drop_overtaken_epochs,
+)
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)

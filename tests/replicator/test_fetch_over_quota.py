@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.messages import READ_COMMITTED, FetchedPartition
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator import batch_at_offset
-from replicator.adoption import digest_reader
-from replicator.batch.record_batch import decode_batches
-from replicator.copy import flow_epoch_fence
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan
-from replicator.recovery import ambiguous_answers, divergence, log_inspection, repeat_takeover
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.recovery_point import LogInspection
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.messages import READ_COMMITTED, FetchedPartition
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator import batch_at_offset
+from watershed.replicator.adoption import digest_reader
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.copy import flow_epoch_fence
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan
+from watershed.replicator.recovery import ambiguous_answers, divergence, log_inspection, repeat_takeover
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.recovery_point import LogInspection
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
 PLACE = TopicPartition("orders", 0)

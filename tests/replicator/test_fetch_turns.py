@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.wire.fetch_session import FetchSession
-from clusters.wire.messages import FetchedPartition
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.broker_connection import FAR_S
-from replicator.transport.fetch_turns import QUESTIONS, FetchTurns
-from replicator.transport.fetcher import Fetcher
 from tests.replicator.test_fetcher_and_sender import NOWHERE, active_copy_of, answered_in_turn
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.wire.fetch_session import FetchSession
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.broker_connection import FAR_S
+from watershed.replicator.transport.fetch_turns import QUESTIONS, FetchTurns
+from watershed.replicator.transport.fetcher import Fetcher
 
 
 class FarWire:
@@ -105,8 +105,8 @@ class FarCopy:
 
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> Iterator[FarCopy]:
-    monkeypatch.setattr("replicator.copy.common_copy.HELD_BYTES", 1 << 30)
-    monkeypatch.setattr("replicator.transport.fetcher.LONGEST_SLEEP_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.common_copy.HELD_BYTES", 1 << 30)
+    monkeypatch.setattr("watershed.replicator.transport.fetcher.LONGEST_SLEEP_S", 0.0)
     scene = FarCopy(monkeypatch)
     yield scene
     scene.turns.close()
@@ -194,7 +194,7 @@ def test_nobody_looks_for_answers_without_a_pause_where_nothing_can_be_asked(
 ) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(
-        "replicator.transport.fetch_turns.select.poll",
+        "watershed.replicator.transport.fetch_turns.select.poll",
         lambda: SimpleNamespace(register=lambda *_: None, poll=lambda ms: pauses.append(ms) or []),
     )
     far.turns.send_due(time.monotonic(), 0.0, 0.0, 1 << 20)

@@ -10,32 +10,32 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.messages import FetchedPartition, ProducedPartition
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_writer import PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport import sender as sender_module
-from replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
-from replicator.transport.broker_connection import TrafficClass
-from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
-from replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
-from replicator.transport.rate_limit import RateLimit
-from replicator.transport.sender import Sender
-from replicator.transport.stall_detector import StallDetector
 from tests.replicator.build import commit, data
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import FetchedPartition, ProducedPartition
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_writer import PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport import sender as sender_module
+from watershed.replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
+from watershed.replicator.transport.broker_connection import TrafficClass
+from watershed.replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
+from watershed.replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
+from watershed.replicator.transport.rate_limit import RateLimit
+from watershed.replicator.transport.sender import Sender
+from watershed.replicator.transport.stall_detector import StallDetector
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
@@ -125,7 +125,7 @@ class OneCopy:
         topic = self.cluster.create_topic("orders", 1).topic_id
         self.active = active_copy_of(source_id=topic)
         self.wire = wire(self.cluster)
-        monkeypatch.setattr("replicator.transport.broker_connection.open_connection", lambda *_: self.wire)
+        monkeypatch.setattr("watershed.replicator.transport.broker_connection.open_connection", lambda *_: self.wire)
         self.fetcher = Fetcher(self.active.kind, self.cluster.settings, NOWHERE, lambda: 1 << 20)
         self.fetcher.put(self.active)
         monkeypatch.setattr(self.fetcher, "_check_connection", lambda: None)
@@ -234,7 +234,7 @@ def test_a_partition_with_records_twice_in_a_second_does_not_wait_for_the_quiet_
     active = active_copy_of()
     threads.add(active)
     now = 1_000.0
-    monkeypatch.setattr("replicator.transport.active_copy.time.monotonic", lambda: now)
+    monkeypatch.setattr("watershed.replicator.transport.active_copy.time.monotonic", lambda: now)
     take(threads, active, answer(1, data(0)))
     now = 1_001.5
     take(threads, active, answer(2, data(1)))
@@ -282,7 +282,7 @@ def test_a_round_costs_nothing_for_those_of_which_nothing_is_said(monkeypatch: p
 
 def test_a_partition_that_is_full_is_left_out_until_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = OneCopy(monkeypatch, Waits)
-    monkeypatch.setattr("replicator.copy.common_copy.HELD_BYTES", 1)
+    monkeypatch.setattr("watershed.replicator.copy.common_copy.HELD_BYTES", 1)
     scene.cluster.produce("orders", 0, [b"a"])
     scene.fetch()
     scene.cluster.produce("orders", 0, [b"b"])

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from clusters.fleet import FleetRecord
-from clusters.partition_status_records import PartitionStatus
-from replicator.worker.fleet_decisions import (
+from watershed.clusters.fleet import FleetRecord
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.replicator.worker.fleet_decisions import (
     LONGEST_PAUSE_S,
     EndWorker,
     FleetFacts,
@@ -19,7 +19,7 @@ from replicator.worker.fleet_decisions import (
     find_unserved_partitions,
     is_at_size,
 )
-from replicator.worker.fleet_orders import FleetOrderRefused, change_fleet
+from watershed.replicator.worker.fleet_orders import FleetOrderRefused, change_fleet
 
 NOW = 1_750_000_000_000
 RECORD = FleetRecord("shop", "cloud", "running", "sha256:0", workers=2, planned=2)

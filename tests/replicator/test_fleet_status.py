@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.errors import ClusterError
-from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_group_id, build_lease_group_id, write_fleet
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from replicator.worker import fleet_orders
-from replicator.worker.fleet_status import FleetRow, build_fleet_row, describe_fleet_row
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fleet import (
+    FleetRecord,
+    SupervisorRecord,
+    build_fleet_group_id,
+    build_lease_group_id,
+    write_fleet,
+)
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker import fleet_orders
+from watershed.replicator.worker.fleet_status import FleetRow, build_fleet_row, describe_fleet_row
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLEET = FleetRecord("shop", "b", "running", "sha256:0", workers=1)
 SUPERVISOR = SupervisorRecord("shop", "b", 1, "us", ready=True)

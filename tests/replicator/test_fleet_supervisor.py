@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.errors import ClusterError, Unreachable
-from clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from replicator.worker import fleet_lease, fleet_supervisor, rolling_restart, worker_places
-from replicator.worker.fleet_lease import FleetLease
-from replicator.worker.fleet_supervisor import FleetSupervisor
-from replicator.worker.transform_places import TransformPlaces
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
-from topology.record_transform import RecordTransform
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.fleet import FleetRecord, SupervisorRecord, build_fleet_key, build_supervisor_key
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker import fleet_lease, fleet_supervisor, rolling_restart, worker_places
+from watershed.replicator.worker.fleet_lease import FleetLease
+from watershed.replicator.worker.fleet_supervisor import FleetSupervisor
+from watershed.replicator.worker.transform_places import TransformPlaces
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
+from watershed.topology.record_transform import RecordTransform
 
 SETTINGS = ConnectionSettings("b", ("b:1",))
 FLEET, SUPERVISOR = build_fleet_key("shop", "b"), build_supervisor_key("shop", "b")

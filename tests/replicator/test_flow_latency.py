@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from clusters.latency_buckets import find_latency_bucket
-from replicator.copy.flow_latency import WINDOW_S, FlowLatencies
+from watershed.clusters.latency_buckets import find_latency_bucket
+from watershed.replicator.copy.flow_latency import WINDOW_S, FlowLatencies
 
 FAST, SLOW = find_latency_bucket(0.002), find_latency_bucket(0.5)
 

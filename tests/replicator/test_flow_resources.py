@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from replicator.sync.flow_resources import FlowResources, WrittenValues
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.sync.flow_resources import FlowResources, WrittenValues
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 OTHER = replace(FLOW, id="c-to-b", source="c")

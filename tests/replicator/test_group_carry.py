@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from clusters.errors import WrongCluster
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup, LogOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.sync import group_sync
-from replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition
-from replicator.sync.group_sync import GroupSyncer
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import GroupSync
+from watershed.clusters.errors import WrongCluster
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, GroupOffsets, ListedGroup, LogOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.sync import group_sync
+from watershed.replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition
+from watershed.replicator.sync.group_sync import GroupSyncer
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import GroupSync
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))

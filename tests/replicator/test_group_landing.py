@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from clusters.group_offsets import LogOffsets
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.sync.group_translation import ForwardCopy, ReverseCopy, translate_position
+from watershed.clusters.group_offsets import LogOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.sync.group_translation import ForwardCopy, ReverseCopy, translate_position
 
 HERE, THERE, ORIGIN = TopicPartition("orders", 0), TopicPartition("a.orders", 0), TopicPartition("orders", 0)
 

@@ -7,12 +7,12 @@ from itertools import product
 
 import pytest
 
-from clusters.control_topics import encode_control_value
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import OffsetNotCopied
-from replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
-from replicator.sync.group_decisions import (
+from watershed.clusters.control_topics import encode_control_value
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import OffsetNotCopied
+from watershed.replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from watershed.replicator.sync.group_decisions import (
     GroupObservation,
     PositionMark,
     TranslatedPosition,
@@ -20,17 +20,17 @@ from replicator.sync.group_decisions import (
     is_set_by_another,
     pick_worst_sync_state,
 )
-from replicator.sync.group_sync import is_group_selected
-from replicator.sync.groups import (
+from watershed.replicator.sync.group_sync import is_group_selected
+from watershed.replicator.sync.groups import (
     MAX_REPORTED_PARTITIONS,
     build_group_differences,
     build_group_report,
     shorten_group_report,
     summarize_group_state,
 )
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import GroupSync, NameFilter
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import GroupSync, NameFilter
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))

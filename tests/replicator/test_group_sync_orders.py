@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.sync import group_sync, position_transaction
-from replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition
-from replicator.sync.group_sync import GroupSyncer
-from replicator.sync.sync_kind import SyncClusters
 from tests.replicator.offsets_broker import OffsetsBroker
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.sync import group_sync, position_transaction
+from watershed.replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition
+from watershed.replicator.sync.group_sync import GroupSyncer
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from replicator.sync.group_control_records import GroupResetDecision
-from replicator.sync.group_decisions import PositionDecision
-from replicator.sync.group_sync import GroupSyncer, describe_reset_outcome
-from replicator.sync.sync_kind import SyncClusters
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.sync.group_control_records import GroupResetDecision
+from watershed.replicator.sync.group_decisions import PositionDecision
+from watershed.replicator.sync.group_sync import GroupSyncer, describe_reset_outcome
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 PLACE = TopicPartition("orders", 0)
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))

@@ -6,19 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.capabilities import BrokerAnswers
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable, WrongCluster
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.wire.versions import Api, ApiVersions
-from replicator.apply_refusals import CannotApply, combine_with_probes, keep_guarantee, require_guarantee
-from replicator.worker import guarantee_check
-from replicator.worker.guarantee_check import GuaranteeCheck
-from topology.cluster_capabilities import ClusterCapabilities, TriedCapability
-from topology.delivery_guarantee import AT_LEAST_ONCE
-from topology.errors import UnreadableInventory
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.capabilities import BrokerAnswers
+from watershed.clusters.errors import (
+    ClusterError,
+    ProtocolError,
+    RequestRefused,
+    Unauthorised,
+    Unreachable,
+    WrongCluster,
+)
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.versions import Api, ApiVersions
+from watershed.replicator.apply_refusals import CannotApply, combine_with_probes, keep_guarantee, require_guarantee
+from watershed.replicator.worker import guarantee_check
+from watershed.replicator.worker.guarantee_check import GuaranteeCheck
+from watershed.topology.cluster_capabilities import ClusterCapabilities, TriedCapability
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "t*"),)))
 RECORD = FlowRecord(FLOW, "sha256:0", "shop")

@@ -6,13 +6,13 @@ import uuid
 
 import pytest
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.errors import Unreachable
-from replicator.batch.filler_batch import build_filler_batch
-from replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
-from replicator.errors import ForeignWrite
-from replicator.partition_states import OffsetSpan
 from tests.replicator.build import batch_of, data
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.errors import Unreachable
+from watershed.replicator.batch.filler_batch import build_filler_batch
+from watershed.replicator.copy.loop_guard import MAX_KNOWN_PRODUCER_IDS, ClusterPath, LoopGuard, PartitionLoopGuard
+from watershed.replicator.errors import ForeignWrite
+from watershed.replicator.partition_states import OffsetSpan
 
 BACK, OTHER, FAR = 11, 12, 13  # of flows into our source: from our target, from a third cluster, through that from ours
 REGISTRY: dict[int, ClusterPath] = {BACK: ("cloud",), OTHER: ("branch",), FAR: ("cloud", "branch")}

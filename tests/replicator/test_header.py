@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.record_batch import (
+from tests.examples import choose_examples
+from watershed.clusters.record_batch import (
     RECORD_BATCH_HEADER_BYTES,
     BatchRecord,
     assign_batch_offset,
@@ -15,8 +16,7 @@ from clusters.record_batch import (
     decode_batch_header,
     decode_batch_records,
 )
-from replicator.batch.header_rewrite import rewrite_header
-from tests.examples import choose_examples
+from watershed.replicator.batch.header_rewrite import rewrite_header
 
 identities = {
     "producer_id": st.integers(0, 2**63 - 1),

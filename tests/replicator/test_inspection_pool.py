@@ -6,15 +6,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Reinspect
-from replicator.worker import partition_task as seat_module
-from replicator.worker.inspection_pool import InspectionPool
-from replicator.worker.partition_task import PartitionTask
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.worker import partition_task as seat_module
+from watershed.replicator.worker.inspection_pool import InspectionPool
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 

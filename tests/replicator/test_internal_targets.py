@@ -9,18 +9,18 @@ from typing import NoReturn
 
 import pytest
 
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
-from clusters.fake_cluster import FakeCluster
-from cutover.drill.drill_topology import DRILL_PREFIX
-from replicator.apply import apply_plan
-from replicator.apply_refusals import CannotApply
-from replicator.topic_mapping import map_topics
-from topology import compile_path
-from topology.errors import InvalidTopology
-from topology.naming import Naming
-from topology.plan import Plan, PlanFlow
-from topology.reserved_topics import DRILL_TOPIC_PREFIX, explain_reserved_topic, find_reserved_targets
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, STATUS_TOPIC
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.cutover.drill.drill_topology import DRILL_PREFIX
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.replicator.topic_mapping import map_topics
+from watershed.topology import compile_path
+from watershed.topology.errors import InvalidTopology
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.reserved_topics import DRILL_TOPIC_PREFIX, explain_reserved_topic, find_reserved_targets
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("glob", "*"),)))
 OURS = (FLOWS_TOPIC, LEDGER_TOPIC, STATUS_TOPIC, JOURNAL_TOPIC)

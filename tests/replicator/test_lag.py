@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.worker.partition_lag import MAX_LAG_SAMPLES, PartitionLag
+from watershed.replicator.worker.partition_lag import MAX_LAG_SAMPLES, PartitionLag
 
 
 def test_nothing_is_known_before_the_first_look():

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.control_records import ControlRecord, StoredControlRecord
-from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
-from clusters.errors import ClusterError, ProtocolError, Unreachable
-from clusters.settings import ConnectionSettings
-from replicator.errors import NoLedger, ReplicatorError
-from replicator.ledger import ledger as ledger_module
-from replicator.ledger import shared_ledger
-from replicator.ledger.leader_epochs import LeaderEpochEntry
-from replicator.ledger.ledger import Ledger, assemble_partitions, build_ledger, build_tolerant_ledger
-from replicator.ledger.ledger_block import BLOCK_RUNS, Generation, LedgerBlock
-from replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.ledger.record_format import FlowPartition
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.partition_key import PartitionKey, ProducerIdentity
 from tests.examples import choose_examples
+from watershed.clusters.control_records import ControlRecord, StoredControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
+from watershed.clusters.errors import ClusterError, ProtocolError, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.errors import NoLedger, ReplicatorError
+from watershed.replicator.ledger import ledger as ledger_module
+from watershed.replicator.ledger import shared_ledger
+from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
+from watershed.replicator.ledger.ledger import Ledger, assemble_partitions, build_ledger, build_tolerant_ledger
+from watershed.replicator.ledger.ledger_block import BLOCK_RUNS, Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_writer import MAX_LOOSE_RECORDS, WHOLE_BLOCK_RUNS, PartitionLedgerWriter
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.ledger.record_format import FlowPartition
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
 
 KEY = PartitionKey("onprem-to-cloud", "orders", "mirror.orders", 3)
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()

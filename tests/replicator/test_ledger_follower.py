@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from clusters.control_records import ControlRecord, StoredControlRecord
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from replicator.ledger import shared_ledger
-from replicator.ledger.foreign_part import build_foreign_records
-from replicator.ledger.ledger import build_ledger
-from replicator.ledger.ledger_block import LedgerBlock
-from replicator.ledger.ledger_follower import LedgerFollower
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.transaction_positions import build_path_entry
-from replicator.partition_key import PartitionKey
 from tests.replicator.test_adoption_ledger import CLAIM, MM2
 from tests.replicator.test_ledger import KEY, block, store
+from watershed.clusters.control_records import ControlRecord, StoredControlRecord
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger import shared_ledger
+from watershed.replicator.ledger.foreign_part import build_foreign_records
+from watershed.replicator.ledger.ledger import build_ledger
+from watershed.replicator.ledger.ledger_block import LedgerBlock
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.transaction_positions import build_path_entry
+from watershed.replicator.partition_key import PartitionKey
 
 SETTINGS = ConnectionSettings("cloud", ("127.0.0.1:1",))
 

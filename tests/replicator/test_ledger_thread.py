@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from replicator.ledger.ledger_thread import LedgerThread
+from watershed.replicator.ledger.ledger_thread import LedgerThread
 
 
 class Writer:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from replicator.apply_neighbours import adapt_to_neighbours
-from replicator.apply_refusals import CannotApply
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.apply_neighbours import adapt_to_neighbours
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 IDS = {"onprem": "A", "cloud": "B", "branch": "C"}
 

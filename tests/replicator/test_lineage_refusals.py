@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from replicator.apply_refusals import CannotApply, keep_delivery, refuse_change
-from topology.naming import Naming
-from topology.plan import Plan, PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.apply_refusals import CannotApply, keep_delivery, refuse_change
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 ALONE = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 SHARED = replace(ALONE, delivery="transactions", delivery_reason="b-to-a brings orders back to a")

@@ -7,17 +7,17 @@ import uuid
 
 import pytest
 
-from clusters.claim_rules import ClaimedPartition
-from clusters.errors import ProtocolError
-from clusters.flow_records import FlowRecord
-from clusters.producer_registry import ProducerRecord
-from clusters.settings import ConnectionSettings
-from replicator.copy.loop_guard import LoopGuard
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.loop_guards import build_producer_paths
 from tests.replicator.test_guard import written_by
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.claim_rules import ClaimedPartition
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.producer_registry import ProducerRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.loop_guard import LoopGuard
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.loop_guards import build_producer_paths
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 

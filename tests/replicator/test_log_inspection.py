@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from replicator.partition_key import PartitionKey
-from replicator.recovery import log_inspection
-from replicator.recovery.log_inspection import inspect_logs
-from replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery import log_inspection
+from watershed.replicator.recovery.log_inspection import inspect_logs
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 
 PARTITIONS = 150
 LARGE, EMPTY = 7, 11

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
-from replicator.errors import NotCopied
-from replicator.ledger.offset_map import OffsetMap
-from replicator.recovery.recovery_point import RecoveryPoint
 from tests.replicator.model import TOPIC, SimulatedWorker, Simulation, WentHalted
 from tests.replicator.transacting import MERGED, SLOT, Killed, TransactingWorker, World, check_map, key_of
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.errors import NotCopied
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.recovery.recovery_point import RecoveryPoint
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -83,7 +83,7 @@ class Mixed(Simulation):
 
     def brought(self) -> set[int]:
         """Source offsets in batches of producers that the guard leaves out."""
-        from replicator.batch.record_batch import decode_batches
+        from watershed.replicator.batch.record_batch import decode_batches
 
         log = self.source.log(TOPIC, 0)
         stored, _ = log.read(log.log_start, 1 << 30, False, True)

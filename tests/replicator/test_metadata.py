@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unauthorised
-from clusters.partition_status_records import PartitionStatus
-from clusters.required_role_acls import AccountRole, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_reads import QuotaEntity, TopicConfig
-from replicator.sync.acls import find_acl_differences
-from replicator.sync.configs import find_aligning_topics, find_config_differences
-from replicator.sync.quotas import find_quota_differences
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
-from replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
-from replicator.sync.users import find_user_differences
-from topology.drift import FieldDrift
-from topology.inventory import InventoryAcl
-from topology.plan import Plan, PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import AclSync, NameFilter, QuotaSync, SyncMode, SyncSettings, UserSync
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.required_role_acls import AccountRole, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_reads import QuotaEntity, TopicConfig
+from watershed.replicator.sync.acls import find_acl_differences
+from watershed.replicator.sync.configs import find_aligning_topics, find_config_differences
+from watershed.replicator.sync.quotas import find_quota_differences
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
+from watershed.replicator.sync.users import find_user_differences
+from watershed.topology.drift import FieldDrift
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import AclSync, NameFilter, QuotaSync, SyncMode, SyncSettings, UserSync
 
 EVERY = NameFilter()
 TARGET = ConnectionSettings("b", ("b:9092",), username="copier")

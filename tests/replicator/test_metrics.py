@@ -7,11 +7,11 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clusters.partition_status_records import PartitionStatus
-from clusters.sync_reports import SyncReport
-from replicator.copy.flow_latency import FlowLatency
-from replicator.worker.metrics import MetricsUnavailable, WorkerCollector, serve_metrics
-from replicator.worker.metrics_snapshot import MetricsSnapshot
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.sync_reports import SyncReport
+from watershed.replicator.copy.flow_latency import FlowLatency
+from watershed.replicator.worker.metrics import MetricsUnavailable, WorkerCollector, serve_metrics
+from watershed.replicator.worker.metrics_snapshot import MetricsSnapshot
 
 REPORTS = [
     PartitionStatus(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.errors import NotCopied, ReplicatorError
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 from tests.examples import choose_examples
+from watershed.replicator.errors import NotCopied, ReplicatorError
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
 
 
 @dataclass(frozen=True)

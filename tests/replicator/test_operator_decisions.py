@@ -7,27 +7,27 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.control_topics import JOURNAL_TOPIC
-from clusters.errors import ProtocolError
-from clusters.flow_records import FlowRecord
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.operator_decisions import (
+from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+from watershed.clusters.control_topics import JOURNAL_TOPIC
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.operator_decisions import (
     OperatorDecision,
     apply_decision,
     build_decision_key,
     build_policy_decision,
     submit_decision,
 )
-from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.recovery.takeover import _Takeover
-from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from watershed.replicator.recovery.takeover import _Takeover
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 EXPIRED = LogInspection(**SEEN | {"source_start": 150, "settled": True})
 GAP = OperatorDecision(

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from replicator.batch.batch_selection import decode_with_outcome
-from replicator.batch.overlapping_answer import cut_answer
-from replicator.batch.record_batch import BatchChecksum
 from tests.replicator.build import abort, answer, batch_of, commit, data, old_format, transactional
+from watershed.replicator.batch.batch_selection import decode_with_outcome
+from watershed.replicator.batch.overlapping_answer import cut_answer
+from watershed.replicator.batch.record_batch import BatchChecksum
 
 
 def checksum_of(stored_batch: bytes) -> BatchChecksum:

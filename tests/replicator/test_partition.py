@@ -6,19 +6,19 @@ import uuid
 
 import pytest
 
-from clusters.record_batch import decode_batch_header
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.offset_map import OffsetRun
-from replicator.limits import TargetLimits
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
 from tests.replicator.build import abort, answer, commit, damaged, data, transactional
+from watershed.clusters.record_batch import decode_batch_header
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.limits import TargetLimits
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
 
 SOURCE, TARGET = uuid.uuid4(), uuid.uuid4()
 ONE_BY_ONE = RepackTerms(small=0)  # batches stay as they are

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clusters.control_topics import SLOT_COUNT, compute_slot
-from clusters.errors import UnreadableControlRecord
-from clusters.flow_records import FlowRecord
-from clusters.partition_orders import (
+from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
+from watershed.clusters.errors import UnreadableControlRecord
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_orders import (
     PartitionMove,
     PartitionPause,
     describe_move,
@@ -21,8 +21,8 @@ from clusters.partition_orders import (
     index_partition_orders,
     is_chosen_worker,
 )
-from clusters.worker_heartbeats import WorkerHeartbeat
-from replicator.partition_control import (
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.partition_control import (
     MAX_ORDERS,
     PartitionOrder,
     apply_partition_order,
@@ -30,19 +30,19 @@ from replicator.partition_control import (
     explain_impossible_order,
     find_workers_of_earlier_versions,
 )
-from replicator.partition_key import PartitionKey
-from replicator.topic_mapping import MappedTopic
-from replicator.worker.assignment import assign_partitions
-from replicator.worker.partition_placement import (
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.topic_mapping import MappedTopic
+from watershed.replicator.worker.assignment import assign_partitions
+from watershed.replicator.worker.partition_placement import (
     ChosenPlace,
     PartitionLoad,
     balance_partitions,
     place_chosen_partitions,
 )
-from replicator.worker.partition_task import PartitionTask
-from replicator.worker.placement_leader import list_chosen_places
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.placement_leader import list_chosen_places
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("glob", "shop.*"),)))
 RECORD = FlowRecord(FLOW, "sha256:0", "shop")

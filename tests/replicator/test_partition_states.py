@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.main import topology
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from replicator import partition_states
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import (
+from watershed.cli.main import topology
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator import partition_states
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import (
     REMEDIES,
     RETRY_FIRST_S,
     RETRY_LONGEST_S,
@@ -23,12 +23,12 @@ from replicator.partition_states import (
     Reinspect,
     pick_trouble,
 )
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.worker import partition_task as seat_module
-from replicator.worker.desired_state import DesiredState
-from replicator.worker.partition_task import PartitionTask
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.worker import partition_task as seat_module
+from watershed.replicator.worker.desired_state import DesiredState
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 ROOT = Path(__file__).parents[2]
 DESIGN = {
@@ -209,8 +209,8 @@ def test_what_librdkafka_is_really_given(monkeypatch: pytest.MonkeyPatch) -> Non
 
         def subscribe(self, *_: object, **__: object) -> None: ...
 
-    from clusters import partition_consumer
-    from replicator.worker import membership
+    from watershed.clusters import partition_consumer
+    from watershed.replicator.worker import membership
 
     for module in (partition_consumer, membership):
         monkeypatch.setattr(module, "Consumer", Recorded)

@@ -8,8 +8,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.control_topics import SLOT_COUNT
-from replicator.worker.partition_placement import (
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.replicator.worker.partition_placement import (
     MAX_HANDOVERS,
     MAX_RECEIVER_LOAD_RATIO,
     MIN_EXCESS_BYTES_S,

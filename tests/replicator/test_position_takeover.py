@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from clusters.flow_records import FlowRecord
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt
-from replicator.recovery import log_inspection, source_comparison
-from replicator.recovery.position_takeover import InspectedPartition, PositionTakeover
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, TransactionPosition
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt
+from watershed.replicator.recovery import log_inspection, source_comparison
+from watershed.replicator.recovery.position_takeover import InspectedPartition, PositionTakeover
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 KEY = PartitionKey("f", "orders", "all-orders", 0)
 STAND_IN = build_stand_in_id("zk-cluster", "all-orders")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings
-from replicator import probe_topic
-from replicator.probe_topic import delete_probe_topic, require_topic_deletion
+from watershed.clusters.errors import ClusterError, ProtocolError, RequestRefused, Unauthorised, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator import probe_topic
+from watershed.replicator.probe_topic import delete_probe_topic, require_topic_deletion
 
 SETTINGS = ConnectionSettings("cloud", ("k:1",))
 NAME = "watershed.probe-1"

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from cli.sync_text import describe_sync_reports
-from clusters.flow_records import FlowRecord
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from replicator.sync import protection
-from replicator.sync.acls import find_acl_differences
-from replicator.sync.protection import (
+from watershed.cli.sync_text import describe_sync_reports
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.sync import protection
+from watershed.replicator.sync.acls import find_acl_differences
+from watershed.replicator.sync.protection import (
     Protection,
     ProtectionKind,
     build_protection_report,
@@ -22,13 +22,13 @@ from replicator.sync.protection import (
     find_protection_differences,
     keep_protection,
 )
-from topology.acl_translation import is_write_denial, translate_acls
-from topology.inventory import InventoryAcl
-from topology.naming import build_prefix_naming
-from topology.plan import Plan, PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import NO_SYNC, AclSync
-from topology.unsynced_fences import mark_protected_sources
+from watershed.topology.acl_translation import is_write_denial, translate_acls
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import Plan, PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import NO_SYNC, AclSync
+from watershed.topology.unsynced_fences import mark_protected_sources
 
 FLOW = PlanFlow(
     "a-to-b", "a", "b", TopicSelection((Selector("glob", "orders*"),)), naming=build_prefix_naming("a"), protect=True

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.flow_records import FlowRecord
-from clusters.latency_buckets import find_latency_bucket
-from clusters.partition_status_records import PartitionStatus
-from clusters.worker_heartbeats import WorkerHeartbeat
-from replicator.copy.flow_latency import FlowLatencies
-from replicator.partition_key import PartitionKey
-from replicator.transport.active_copy import SessionClock
-from replicator.worker.partition_task import UNCHANGED_S, PartitionTask
-from replicator.worker.worker import Worker
 from tests.replicator.test_fetcher_and_sender import active_copy_of
-from topology.plan import PlanFlow
-from topology.selectors import TopicSelection
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.latency_buckets import find_latency_bucket
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.copy.flow_latency import FlowLatencies
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.transport.active_copy import SessionClock
+from watershed.replicator.worker.partition_task import UNCHANGED_S, PartitionTask
+from watershed.replicator.worker.worker import Worker
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import TopicSelection
 
 RECORD = FlowRecord(PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection(())), "sha256:0", "shop")
 
@@ -69,7 +69,7 @@ def test_quiet_partitions_are_reported_again_and_not_all_at_once() -> None:
 
 def test_a_rate_is_of_the_time_in_which_the_bytes_came(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("replicator.worker.partition_task.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("watershed.replicator.worker.partition_task.time.monotonic", lambda: clock[0])
     task = copied_task()
     assert task.active is not None
     for _ in range(3):
@@ -90,8 +90,10 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
         written.append(report)
         done.append(on_done)
 
-    monkeypatch.setattr("replicator.worker.worker.write_partition_status", write)
-    monkeypatch.setattr("replicator.worker.worker.write_heartbeat", lambda _writer, beat, on_done: beats.append(beat))
+    monkeypatch.setattr("watershed.replicator.worker.worker.write_partition_status", write)
+    monkeypatch.setattr(
+        "watershed.replicator.worker.worker.write_heartbeat", lambda _writer, beat, on_done: beats.append(beat)
+    )
     worker: Any = object.__new__(Worker)
     tasks = [copied_task(partition) for partition in range(3)]
     worker._tasks = {task.key: task for task in tasks}

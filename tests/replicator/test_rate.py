@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.transport.rate_limit import QUOTA_BURST_S, FlowRateLimits, RateLimit
+from watershed.replicator.transport.rate_limit import QUOTA_BURST_S, FlowRateLimits, RateLimit
 
 
 def taken(rate: RateLimit, seconds: float, batch: int, step: float = 0.001) -> int:

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters import record_batch as plain
-from clusters.record_batch import assign_batch_offset, build_batch, compute_batch_crc, decode_batch_header
-from replicator.batch.codecs import GZIP, NONE
-from replicator.batch.records import (
+from tests.examples import choose_examples
+from tests.replicator.build import NOW, batch_of, damaged, data, with_attributes, with_crc
+from watershed.clusters import record_batch as plain
+from watershed.clusters.record_batch import assign_batch_offset, build_batch, compute_batch_crc, decode_batch_header
+from watershed.replicator.batch.codecs import GZIP, NONE
+from watershed.replicator.batch.records import (
     RawRecord,
     build_raw_batch,
     decode_record_bodies,
@@ -19,9 +21,7 @@ from replicator.batch.records import (
     decode_records,
     encode_key_and_value,
 )
-from replicator.errors import BadBatch
-from tests.examples import choose_examples
-from tests.replicator.build import NOW, batch_of, damaged, data, with_attributes, with_crc
+from watershed.replicator.errors import BadBatch
 
 BYTES = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=63, max_size=66).map(lambda b: b * 70))
 HEADERS = st.lists(

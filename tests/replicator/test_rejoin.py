@@ -7,21 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.control_records import ControlRecord
-from clusters.topic_partition import TopicPartition
-from replicator.errors import ReplicatorError
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap, build_foreign_records, decode_foreign_parts
-from replicator.ledger.ledger import Ledger, assemble_partitions
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
-from replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.recovery.rejoin import RejoinPoint, build_rejoin_part, plan_rejoin
 from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known, tail
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.foreign_part import (
+    ForeignPart,
+    JoinedOffsetMap,
+    build_foreign_records,
+    decode_foreign_parts,
+)
+from watershed.replicator.ledger.ledger import Ledger, assemble_partitions
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery.operator_decisions import OperatorDecision, apply_adoption
+from watershed.replicator.recovery.producer_epochs import MAX_PRODUCER_EPOCH
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from watershed.replicator.recovery.rejoin import RejoinPoint, build_rejoin_part, plan_rejoin
 
 KEY = PartitionKey("f", "orders", "dc.orders", 0)
 BACK = "cloud-to-onprem"

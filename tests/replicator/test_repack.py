@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.record_batch import (
+from tests.examples import choose_examples
+from tests.replicator.build import NOW, abort, answer, commit, damaged, data, emptied, transactional, with_attributes
+from tests.replicator.build import with_crc as sealed
+from watershed.clusters.record_batch import (
     BatchRecord,
     assign_batch_offset,
     build_batch,
@@ -18,17 +21,20 @@ from clusters.record_batch import (
     decode_batch_header,
     decode_batch_records,
 )
-from replicator.batch import codecs, records, repack
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.record_batch import BatchChecksum, RawBatch
-from replicator.batch.records import build_raw_batch, decode_records
-from replicator.batch.repack import MERGED_BATCH_BYTES, SMALL_BATCH_BYTES, RejectedRecord, RepackTerms, choose_merging
-from replicator.errors import OversizedBatch
-from replicator.limits import TargetLimits
-from tests.examples import choose_examples
-from tests.replicator.build import NOW, abort, answer, commit, damaged, data, emptied, transactional, with_attributes
-from tests.replicator.build import with_crc as sealed
-from topology.egress_compression import CODEC_LEVELS, build_egress_compression
+from watershed.replicator.batch import codecs, records, repack
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch
+from watershed.replicator.batch.records import build_raw_batch, decode_records
+from watershed.replicator.batch.repack import (
+    MERGED_BATCH_BYTES,
+    SMALL_BATCH_BYTES,
+    RejectedRecord,
+    RepackTerms,
+    choose_merging,
+)
+from watershed.replicator.errors import OversizedBatch
+from watershed.replicator.limits import TargetLimits
+from watershed.topology.egress_compression import CODEC_LEVELS, build_egress_compression
 
 Seen = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.batch import codecs
-from replicator.batch.codecs import (
+from watershed.replicator.batch import codecs
+from watershed.replicator.batch.codecs import (
     CODEC_NAMES,
     GZIP,
     LZ4,

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from clusters.record_batch import BatchRecord, decode_batch_records
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.record_batch import BatchChecksum
 from tests.replicator.build import NOW, answer, data
 from tests.replicator.old_formats import LOG_APPEND_TIME, Old, message, packed, wrapper
+from watershed.clusters.record_batch import BatchRecord, decode_batch_records
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.record_batch import BatchChecksum
 
 
 def seen(selected: SelectedBatches) -> list[BatchRecord]:
@@ -55,7 +55,7 @@ def test_v0_wrapper_with_absolute_offsets(codec: str) -> None:
 
 def unpacked_codec(selected: SelectedBatches):
     """snappy and lz4 are read by the replicator's own code in the tests of codecs; here the raw records count."""
-    from replicator.batch.records import build_raw_batch, decode_records
+    from watershed.replicator.batch.records import build_raw_batch, decode_records
 
     assert selected.refused is None, selected.refused
     for at, batch in enumerate(selected.batches):

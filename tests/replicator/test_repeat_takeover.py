@@ -10,28 +10,33 @@ from typing import Any
 
 import pytest
 
-from clusters.control_records import ControlRecord
-from clusters.errors import ClusterError, Unauthorised, Unreachable
-from clusters.flow_records import FlowRecord
-from clusters.record_batch import assign_batch_offset
-from clusters.wire import error_codes
-from clusters.wire.messages import FetchedPartition
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.batch.record_batch import decode_batches
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import LogKnowledge, PositionAndRuns, TransactionPosition, decode_positions
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.recovery import repeat_takeover
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.recovery.position_takeover import InspectedPartition
-from replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
-from replicator.recovery.transaction_recovery_point import InspectedRanges
 from tests.replicator.build import damaged, data
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.errors import ClusterError, Unauthorised, Unreachable
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.record_batch import assign_batch_offset
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import (
+    LogKnowledge,
+    PositionAndRuns,
+    TransactionPosition,
+    decode_positions,
+)
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery import repeat_takeover
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.recovery.position_takeover import InspectedPartition
+from watershed.replicator.recovery.repeat_takeover import RepeatTakeover, TakenRepeatablePartition
+from watershed.replicator.recovery.transaction_recovery_point import InspectedRanges
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)

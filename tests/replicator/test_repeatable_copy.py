@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError
-from clusters.record_batch import decode_batch_header
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, remove_producer
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.records import decode_records
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.repeatable_copy import RepeatableCopy
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.position_writer import PositionWriter, StoredProgress
-from replicator.ledger.transaction_positions import (
+from tests.replicator.build import answer, batch_of, commit, data, transactional
+from tests.replicator.repeating import ControlRecord
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.record_batch import decode_batch_header
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, remove_producer
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.records import decode_records
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.repeatable_copy import RepeatableCopy
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.position_writer import PositionWriter, StoredProgress
+from watershed.replicator.ledger.transaction_positions import (
     TAKEOVERS_KEPT,
     LogKnowledge,
     PositionAndRuns,
@@ -33,10 +35,8 @@ from replicator.ledger.transaction_positions import (
     decode_positions,
     list_kept_repeats,
 )
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Reinspect
-from tests.replicator.build import answer, batch_of, commit, data, transactional
-from tests.replicator.repeating import ControlRecord
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Reinspect
 
 SOURCE, TARGET = uuid.UUID(int=1), uuid.UUID(int=2)
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)

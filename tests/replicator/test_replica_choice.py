@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.messages import FetchedPartition
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.fetcher import Fetcher
-from replicator.transport.replica_choice import (
+from tests.replicator.test_fetcher_and_sender import NOWHERE, active_copy_of
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.fetcher import Fetcher
+from watershed.replicator.transport.replica_choice import (
     FOLLOWER_LEASE_S,
     LEADER_ONLY_S,
     READ_LEADER,
@@ -28,8 +29,7 @@ from replicator.transport.replica_choice import (
     choose_replica,
     leave_follower,
 )
-from replicator.worker.copy_registry import CopyRegistry
-from tests.replicator.test_fetcher_and_sender import NOWHERE, active_copy_of
+from watershed.replicator.worker.copy_registry import CopyRegistry
 
 FOLLOWER = BrokerAddress("follower", 9092)
 READS_2 = ReplicaChoice(2, until=100.0)
@@ -92,7 +92,7 @@ class Scene:
         self.active.turn = self.turned.append
         self.wire = Racked(self.cluster)
         for module in ("broker_connection", "fetcher"):
-            monkeypatch.setattr(f"replicator.transport.{module}.open_connection", lambda *_: self.wire)
+            monkeypatch.setattr(f"watershed.replicator.transport.{module}.open_connection", lambda *_: self.wire)
         settings = replace(self.cluster.settings, rack=rack or None)
         self.fetcher = Fetcher(self.active.kind, settings, NOWHERE, lambda: 1 << 20)
         self.fetcher.put(self.active)

@@ -11,30 +11,30 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError, ProtocolError
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.flow_records import FlowRecord
-from clusters.record_batch import build_simple_batch
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import OffsetAnswer
-from clusters.wire.topic_names import build_stand_in_id
-from replicator.batch.record_batch import RawBatch
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetMap
-from replicator.ledger.record_format import FlowPartition
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT as DEPTH
-from replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery import log_inspection as look_module
-from replicator.recovery import takeover
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from topology.delivery_guarantee import LOG_SETTLE_S
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.errors import ClusterError, ProtocolError
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import OffsetAnswer
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.replicator.ledger.record_format import FlowPartition
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT as DEPTH
+from watershed.replicator.partition_key import PRODUCER_EXPIRY_MARGIN_MS, PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery import log_inspection as look_module
+from watershed.replicator.recovery import takeover
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.topology.delivery_guarantee import LOG_SETTLE_S
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 NOW = 1_790_000_000_000
 DAY = 86_400_000

@@ -9,28 +9,28 @@ from typing import Any, Literal
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.filler_batch import build_filler_batch
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import OffsetMap, OffsetRun
-from replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery import takeover
-from replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.operator_decisions import OperatorDecision
-from replicator.recovery.recovery_point import LogInspection, RecoveryPoint
-from replicator.recovery.settled_log_ends import SettledLogEnds
 from tests.replicator.build import batch_of, data
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.batch.filler_batch import build_filler_batch
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy, OffsetGap
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun
+from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery import takeover
+from watershed.replicator.recovery.aligned_recovery_point import begin_with_filling, find_aligned_recovery_point
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 SOURCE, TARGET = uuid.UUID(int=1), uuid.UUID(int=2)
 NOW, DAY = 1_790_000_000_000, 86_400_000

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import SyncedAcl, SyncedUser
-from replicator.sync.acls import find_acl_differences
-from replicator.sync.revoked_access import (
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser
+from watershed.replicator.sync.acls import find_acl_differences
+from watershed.replicator.sync.revoked_access import (
     FEW_REVOKED,
     JudgedAcls,
     JudgedUsers,
@@ -20,12 +20,12 @@ from replicator.sync.revoked_access import (
     judge_synced_acls,
     judge_synced_users,
 )
-from replicator.sync.users import find_user_differences
-from topology.inventory import InventoryAcl
-from topology.naming import build_prefix_naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import NO_SYNC, AccessPruning, AclSync, UserSync
+from watershed.replicator.sync.users import find_user_differences
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import NO_SYNC, AccessPruning, AclSync, UserSync
 
 NOW = 1_750_000_000_000
 DAY = 86_400_000

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from clusters.control_topics import SLOT_COUNT
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from replicator.worker import rolling_restart
-from replicator.worker.rolling_restart import RollingRestart
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 from tests import clocks
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker import rolling_restart
+from watershed.replicator.worker.rolling_restart import RollingRestart
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX
 
 WORKERS = {f"{WORKER_CLIENT_PREFIX}{name}" for name in ("a", "b")}
 

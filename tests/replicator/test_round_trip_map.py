@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from replicator.errors import NotCopied
-from replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.round_trip_map import build_round_trip_map
+from watershed.replicator.errors import NotCopied
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, join_explicit_runs
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.round_trip_map import build_round_trip_map
 
 Log = list[str | None]  # None: a marker
 

@@ -9,29 +9,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.errors import Unreachable
-from clusters.record_batch import (
+from tests.replicator.build import NOW, answer
+from tests.replicator.registries import Pair, cluster, flow, framed, two
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.record_batch import (
     BatchRecord,
     assign_batch_offset,
     build_batch,
     decode_batch_header,
     decode_batch_records,
 )
-from clusters.registry.schema import Schema
-from replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
-from replicator.batch.batch_selection import SelectedBatches, select_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.rejected_records import judge_refused_batch
-from replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
-from replicator.errors import SchemaMissing
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Reinspect
-from replicator.sync.schemas import SchemaKind
-from replicator.worker.assignment import can_keep_copying
-from tests.replicator.build import NOW, answer
-from tests.replicator.registries import Pair, cluster, flow, framed, two
-from topology.selectors import Selector
-from topology.sync_settings import NameFilter
+from watershed.clusters.registry.schema import Schema
+from watershed.replicator.apply_refusals import CannotApply, refuse_changed_schema_ids
+from watershed.replicator.batch.batch_selection import SelectedBatches, select_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.rejected_records import judge_refused_batch
+from watershed.replicator.copy.schema_ids import FlowSchemaIds, SchemaIdCounts, SchemaIdTranslations
+from watershed.replicator.errors import SchemaMissing
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.sync.schemas import SchemaKind
+from watershed.replicator.worker.assignment import can_keep_copying
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import NameFilter
 
 FLOW = flow("translate")
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)

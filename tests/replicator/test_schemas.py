@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from clusters.errors import AuthenticationFailed
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistryNotDeclared, resolve_registry_settings
-from clusters.registry.schema import Schema, SchemaReference
-from clusters.registry.subject_selection import can_create_subject
-from clusters.settings import resolve_connection_settings
-from cutover.operations.plan_review import render_drift
-from replicator.sync.schemas import SchemaKind
-from replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
 from tests.replicator.registries import AT, WIDER, Pair, cluster, flow, two
-from topology import compile_path
-from topology.drift import FieldDrift
-from topology.plan import PlanCluster, PlanFlow
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector
-from topology.sync_settings import NameFilter
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistryNotDeclared, resolve_registry_settings
+from watershed.clusters.registry.schema import Schema, SchemaReference
+from watershed.clusters.registry.subject_selection import can_create_subject
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.cutover.operations.plan_review import render_drift
+from watershed.replicator.sync.schemas import SchemaKind
+from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.topology import compile_path
+from watershed.topology.drift import FieldDrift
+from watershed.topology.plan import PlanCluster, PlanFlow
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import NameFilter
 
 SCHEMAS = SchemaKind()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replicator.worker.settled_heap import _TOGETHER, SettledHeap
+from watershed.replicator.worker.settled_heap import _TOGETHER, SettledHeap
 
 
 class Begun:
@@ -59,7 +59,7 @@ def test_what_ended_copies_left_is_freed_the_next_time() -> None:
 
 _HEAPS_OF_EIGHT_THREADS = """
 import ctypes, threading
-from replicator.worker.settled_heap import return_free_memory, share_one_heap
+from watershed.replicator.worker.settled_heap import return_free_memory, share_one_heap
 {share}
 barrier = threading.Barrier(8)
 def hold():

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from clusters.flow_records import FlowRecord
-from replicator.partition_key import PartitionKey
-from replicator.recovery import log_inspection
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.worker import inspection_pool
-from replicator.worker import worker as worker_module
-from replicator.worker.inspection_pool import InspectionPool
-from replicator.worker.partition_task import PartitionTask
-from replicator.worker.worker import Worker
-from topology.delivery_guarantee import LOG_SETTLE_S
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.recovery import log_inspection
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.worker import inspection_pool
+from watershed.replicator.worker import worker as worker_module
+from watershed.replicator.worker.inspection_pool import InspectionPool
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.worker import Worker
+from watershed.topology.delivery_guarantee import LOG_SETTLE_S
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
 KEY = PartitionKey("onprem-to-cloud", "orders", "orders", 0)
@@ -133,6 +133,6 @@ def test_slow_rounds_over_two_logs_come_to_an_end(monkeypatch: pytest.MonkeyPatc
         decided.append((found[0].settled, found[0].source_settled))
         for _ in range(int(ROUND_S)):
             clock.now += 1.0
-            monkeypatch.setattr("replicator.worker.inspection_pool.time", time)
+            monkeypatch.setattr("watershed.replicator.worker.inspection_pool.time", time)
             inspections.start([])
     assert decided == [(False, False)] * 3 + [(True, True)]

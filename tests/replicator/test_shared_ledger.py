@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from clusters.control_records import ControlRecord, StoredControlRecord
-from clusters.settings import ConnectionSettings
-from replicator.ledger import shared_ledger
-from replicator.ledger.ledger import build_partition_ledger
-from replicator.ledger.ledger_block import LedgerBlock
-from replicator.ledger.record_format import FlowPartition
-from replicator.ledger.shared_ledger import SharedLedger
 from tests.replicator.test_ledger import KEY, block, store
+from watershed.clusters.control_records import ControlRecord, StoredControlRecord
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger import shared_ledger
+from watershed.replicator.ledger.ledger import build_partition_ledger
+from watershed.replicator.ledger.ledger_block import LedgerBlock
+from watershed.replicator.ledger.record_format import FlowPartition
+from watershed.replicator.ledger.shared_ledger import SharedLedger
 
 CLOUD = ConnectionSettings("cloud", ("127.0.0.1:1",))
 NEXT = KEY._replace(partition=4)

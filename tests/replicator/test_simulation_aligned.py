@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.copy.aligned import log_end
 from tests.examples import choose_examples
 from tests.replicator.aligned_model import AlignedSimulation
 from tests.replicator.model import WentHalted
+from watershed.replicator.copy.aligned import log_end
 
 SETTINGS = settings(max_examples=choose_examples(25, 300), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -22,8 +22,8 @@ def _without_pauses():
         patch.setattr(log_end, "_PAUSE_S", 0.0)
         patch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 0.0)
         patch.setattr(log_end, "MAX_MARKERS_PER_REQUEST", 3)
-        patch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
-        patch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
+        patch.setattr("watershed.replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+        patch.setattr("watershed.replicator.copy.aligned.target_log._PAUSE_S", 0.0)
         yield
 
 

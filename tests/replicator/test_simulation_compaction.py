@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.errors import ReplicatorError
 from tests.examples import choose_examples
 from tests.replicator.model import Simulation, WentHalted
+from watershed.replicator.errors import ReplicatorError
 
 pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=choose_examples(50), deadline=None, suppress_health_check=list(HealthCheck))

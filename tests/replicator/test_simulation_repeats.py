@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replicator.ledger import transaction_positions
-from replicator.ledger.offset_map import ExplicitRun
 from tests.examples import choose_examples
 from tests.replicator.repeating import Sent, Source, Worker, World, build_source
+from watershed.replicator.ledger import transaction_positions
+from watershed.replicator.ledger.offset_map import ExplicitRun
 
 SETTINGS = settings(max_examples=choose_examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 SHAPE = (3, 2, 4, 2, 1, 5, 2, 3, 2, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.transport.stall_detector import StallDetector
+from watershed.replicator.transport.stall_detector import StallDetector
 
 
 class Clock:

@@ -8,21 +8,26 @@ from typing import Any
 
 import pytest
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup, LogOffsets
-from clusters.settings import ConnectionSettings
-from clusters.streams_state_range import StateRange
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_translation import OffsetNotCopied
-from replicator.sync import streams_state
-from replicator.sync.group_decisions import GroupObservation, PositionMark, TranslatedPosition, decide_positions
-from replicator.sync.group_sync import is_group_selected
-from replicator.sync.groups import build_group_report
-from replicator.sync.streams_state import StreamsPositions, StreamsReading, explain_streams_refusal
-from replicator.sync.sync_kind import SyncClusters
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import GroupSync, NameFilter, SyncSettings
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup, LogOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.streams_state_range import StateRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_translation import OffsetNotCopied
+from watershed.replicator.sync import streams_state
+from watershed.replicator.sync.group_decisions import (
+    GroupObservation,
+    PositionMark,
+    TranslatedPosition,
+    decide_positions,
+)
+from watershed.replicator.sync.group_sync import is_group_selected
+from watershed.replicator.sync.groups import build_group_report
+from watershed.replicator.sync.streams_state import StreamsPositions, StreamsReading, explain_streams_refusal
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import GroupSync, NameFilter, SyncSettings
 
 APP = "counter"
 INPUT, CHANGES, PASSING = "orders", f"{APP}-counts-changelog", f"{APP}-counts-repartition"

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.topic_partition import TopicPartition
-from replicator.errors import NotCopied, ReplicatorError
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.ledger.offset_translation import CopiedPartition
-from replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 from tests.examples import choose_examples
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.errors import NotCopied, ReplicatorError
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("dc.orders", 0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.producer_registry import ProducerRecord
-from replicator.ledger.ledger import Ledger
-from replicator.partition_key import PartitionKey
-from replicator.trace import TraceHop, _out_of_place
 from tests.replicator.test_resume_aligned import COPYING, ours
+from watershed.clusters.producer_registry import ProducerRecord
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.trace import TraceHop, _out_of_place
 
 KEY = PartitionKey("f", "orders", "orders", 0)
 PRODUCER = ProducerRecord(7, "f", ("onprem",), "sequence", "orders-move")

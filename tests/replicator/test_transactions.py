@@ -8,11 +8,6 @@ from typing import Any
 
 import pytest
 
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.errors import ClusterError
-from replicator.copy.transactions import open_transaction, slot_writer, transactional_producer
-from replicator.ledger import transaction_positions
-from replicator.partition_states import Halt, Reinspect
 from tests import clocks
 from tests.replicator.transacting import (
     HOME,
@@ -26,6 +21,11 @@ from tests.replicator.transacting import (
     World,
     lost,
 )
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.errors import ClusterError
+from watershed.replicator.copy.transactions import open_transaction, slot_writer, transactional_producer
+from watershed.replicator.ledger import transaction_positions
+from watershed.replicator.partition_states import Halt, Reinspect
 
 
 @pytest.fixture(autouse=True)

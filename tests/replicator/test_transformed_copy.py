@@ -8,21 +8,26 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import ClusterError, Unreachable
-from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
-from replicator.batch.repack import RejectedRecord
-from replicator.batch.untransformed_selection import PART_BYTES, UntransformedPart, select_untransformed
-from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
-from replicator.copy.transactions.transformed_copy import TransformedCopy
-from replicator.errors import BadBatch
-from replicator.ledger.offset_map import OffsetRun
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest, TransformThread
-from topology.record_transform import RecordTransform
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.batch.untransformed_selection import PART_BYTES, UntransformedPart, select_untransformed
+from watershed.replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
+from watershed.replicator.copy.transactions.transformed_copy import TransformedCopy
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, TransactionPosition
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.transport.transform_thread import (
+    TransformedPart,
+    TransformFailed,
+    TransformRequest,
+    TransformThread,
+)
+from watershed.topology.record_transform import RecordTransform
 
 KEY = PartitionKey("f", "orders", "orders", 0)
 TRANSFORM = RecordTransform(where="true")
@@ -417,7 +422,7 @@ def test_a_part_that_cannot_be_used_halts_its_partition_behind_what_stands_befor
 
 def test_another_partition_comes_first_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for few at a time, and a backlog fills it."""
-    monkeypatch.setattr("replicator.transport.transform_thread._MICRO_BATCH_BYTES", 1)
+    monkeypatch.setattr("watershed.replicator.transport.transform_thread._MICRO_BATCH_BYTES", 1)
     copies = [build_copy() for _ in range(3)]
     thread = serve(PlayedEngine(), Active(copies[0]))
     for copy in copies[1:]:

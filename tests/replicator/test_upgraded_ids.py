@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from clusters.group_offsets import LogOffsets
-from clusters.producer_registry import ProducerRecord
-from clusters.topic_partition import TopicPartition
-from clusters.wire.topic_names import build_stand_in_id
-from replicator import trace
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.ledger import Ledger
-from replicator.ledger.ledger_state import LedgerState
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.sync.group_translation import CopiedLogs, CopyDirections
-from replicator.trace import TraceHop
-from spark.judging import flow_observation
-from spark.judging.flow_observation import PartitionAlignment
+from watershed.clusters.group_offsets import LogOffsets
+from watershed.clusters.producer_registry import ProducerRecord
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.topic_names import build_stand_in_id
+from watershed.replicator import trace
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.ledger import Ledger
+from watershed.replicator.ledger.ledger_state import LedgerState
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap, OffsetRun
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.sync.group_translation import CopiedLogs, CopyDirections
+from watershed.replicator.trace import TraceHop
+from watershed.spark.judging import flow_observation
+from watershed.spark.judging.flow_observation import PartitionAlignment
 
 KEY = PartitionKey("f", "orders", "all-orders", 0)
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("all-orders", 0)

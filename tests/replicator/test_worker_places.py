@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 import pytest
 
-from clusters.errors import ClusterError, Unreachable
-from replicator.worker import worker_places
-from replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
-from replicator.worker.worker_places import WorkerPlaces
 from tests import clocks
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.replicator.worker import worker_places
+from watershed.replicator.worker.worker_host import WORKER_CLIENT_PREFIX, WorkerObservation
+from watershed.replicator.worker.worker_places import WorkerPlaces
 
 
 class Host:

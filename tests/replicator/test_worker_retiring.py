@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from clusters.flow_records import FlowRecord
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, OffsetSpan, Reinspect
-from replicator.worker.partition_task import PartitionTask
-from replicator.worker.worker import Worker
 from tests.replicator.build import batch_of, data
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.worker import Worker
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 KEY = PartitionKey("a-to-b", "orders", "orders", 3)

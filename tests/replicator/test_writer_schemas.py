@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.errors import ClusterError
-from clusters.registry.record_schemas import UnknownSchema
-from clusters.registry.schema import Schema
-from replicator.copy.schema_ids import SchemaIdTranslations
-from replicator.copy.writer_schemas import FlowWriterSchemas, WriterSchemas
-from replicator.partition_key import PartitionKey
-from replicator.sync.schemas import SchemaKind
 from tests.replicator.registries import ADDRESS, ORDER, Pair, cluster, flow, two
-from topology.plan import PlanFlow
-from topology.record_transform import RecordTransform
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.registry.record_schemas import UnknownSchema
+from watershed.clusters.registry.schema import Schema
+from watershed.replicator.copy.schema_ids import SchemaIdTranslations
+from watershed.replicator.copy.writer_schemas import FlowWriterSchemas, WriterSchemas
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.sync.schemas import SchemaKind
+from watershed.topology.plan import PlanFlow
+from watershed.topology.record_transform import RecordTransform
 
 KEY = PartitionKey("a-to-b", "orders", "orders", 0)
 AVRO = RecordTransform(value_format="avro", schemas=(("value", "n int"),), where="value.n > 1")

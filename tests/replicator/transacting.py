@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from clusters.claim_rules import ClaimedPartition, find_partition_claims
-from clusters.control_records import ControlRecord
-from clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
-from clusters.errors import ClusterError, Unreachable
-from clusters.fake_cluster import FakeCluster
-from clusters.record_batch import BatchRecord
-from clusters.wire.messages import FetchPartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.batch.repack import RepackTerms
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.transactions.open_transaction import SlotPartition
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_writer import SlotWriter
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
-from replicator.copy_limit import CopyLimit
-from replicator.ledger.claims import build_claims
-from replicator.ledger.claims_follower import ClaimsView
-from replicator.ledger.explicit_runs import ExplicitRunMap
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, decode_positions
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress, LeaderLog
-from replicator.recovery.transaction_recovery_point import (
+from tests.replicator.build import GZIP
+from watershed.clusters.claim_rules import ClaimedPartition, find_partition_claims
+from watershed.clusters.control_records import ControlRecord
+from watershed.clusters.control_topics import LEDGER_TOPIC, SLOT_COUNT
+from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.record_batch import BatchRecord
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.transactions.open_transaction import SlotPartition
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_writer import SlotWriter
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from watershed.replicator.copy_limit import CopyLimit
+from watershed.replicator.ledger.claims import build_claims
+from watershed.replicator.ledger.claims_follower import ClaimsView
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker, decode_positions
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress, LeaderLog
+from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     TransactionRecoveryPoint,
     find_transaction_recovery_point,
 )
-from tests.replicator.build import GZIP
 
 NOW = 1_790_000_000_000
 FLOW, TOPIC, MERGED, SLOT = "onprem-to-cloud", "orders", "all-orders", 3

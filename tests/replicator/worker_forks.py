@@ -109,10 +109,10 @@ def _serve() -> dict[str, Any] | None:
 
 
 def _work(order: dict[str, Any]) -> None:
-    from clusters.settings import resolve_connection_settings
-    from replicator.worker.log_format import configure_logging
-    from replicator.worker.worker import run_worker
-    from topology.plan import decode_plan
+    from watershed.clusters.settings import resolve_connection_settings
+    from watershed.replicator.worker.log_format import configure_logging
+    from watershed.replicator.worker.worker import run_worker
+    from watershed.topology.plan import decode_plan
 
     os.environ.clear()
     os.environ.update(order["environ"])
@@ -136,7 +136,7 @@ def _work(order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    import replicator.worker.worker  # noqa: F401 (what the forks need not import)
+    import watershed.replicator.worker.worker  # noqa: F401 (what the forks need not import)
 
     if (own_order := _serve()) is not None:
         _work(own_order)

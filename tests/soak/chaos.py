@@ -10,15 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.errors import ClusterError
-from clusters.flow_records import read_flows, write_flow
-from lab import clusters as lab_clusters
-from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
 from tests.replicator.faults import Faulty
 from tests.replicator.real import WorkerProcess
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.lab import clusters as lab_clusters
+from watershed.lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
+from watershed.topology.plan import Plan
 
 MOST_WORKERS, MOST_PARTITIONS = 3, 10
 NODES = {"onprem": 1, "cloud": 3}

@@ -28,23 +28,23 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from clusters.admin import Admin
-from clusters.capabilities import read_capabilities
-from clusters.errors import ClusterError, RequestRefused
-from clusters.kafka_release import parse_release
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.errors import LabError
-from lab.other_servers import OtherServer, end_other_server, list_other_servers, start_other_server
-from lab.releases import DEFAULT_RELEASE, RELEASES
-from replicator.apply import apply_plan
-from replicator.apply_refusals import CannotApply
-from replicator.capability_probe import probe_cluster
-from replicator.errors import ReplicatorError
 from tests.replicator.real import plan_for, settings_of
 from tests.soak.kafka_matrix_cases import CASES, MatrixCase, NotPossible, PairUnderTest
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import GuaranteeDecision, decide_guarantee
+from watershed.clusters.admin import Admin
+from watershed.clusters.capabilities import read_capabilities
+from watershed.clusters.errors import ClusterError, RequestRefused
+from watershed.clusters.kafka_release import parse_release
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.errors import LabError
+from watershed.lab.other_servers import OtherServer, end_other_server, list_other_servers, start_other_server
+from watershed.lab.releases import DEFAULT_RELEASE, RELEASES
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.replicator.capability_probe import probe_cluster
+from watershed.replicator.errors import ReplicatorError
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import GuaranteeDecision, decide_guarantee
 
 SOURCES = ("0.11.0.3", "1.1.1", "2.4.1", "2.8.2", "3.3.2", "3.9.1", "4.3.1")
 TARGETS = ("2.4.1", "2.8.2", "3.9.1", "4.3.1")

@@ -12,13 +12,6 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.admin import Admin
-from clusters.kafka_release import parse_release
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.other_servers import OtherServer, kill_other_server, restart_other_server
-from lab.releases import RELEASES
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -31,9 +24,16 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import delete_topics, in_state, until
-from topology.cluster_capabilities import TRANSACTIONS, ClusterCapabilities
-from topology.delivery_guarantee import AT_LEAST_ONCE
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.kafka_release import parse_release
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.other_servers import OtherServer, kill_other_server, restart_other_server
+from watershed.lab.releases import RELEASES
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.topology.cluster_capabilities import TRANSACTIONS, ClusterCapabilities
+from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.topology.plan import Plan
 
 _RECORDS: Final = 3_000
 _PARTITIONS: Final = 2

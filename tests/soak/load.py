@@ -10,8 +10,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from clusters.settings import ConnectionSettings
 from tests.soak.history import History
+from watershed.clusters.settings import ConnectionSettings
 
 _NUMBERS = numbers()  # no two records of a run have the same
 A_DAY_MS = 86_400_000

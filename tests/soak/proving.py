@@ -17,8 +17,8 @@ from itertools import count
 
 from confluent_kafka import KafkaException, Producer
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
 
 PARTITIONS = 2
 RETENTION = {"segment.bytes": "1048576", "retention.bytes": "1572864", "retention.ms": "60000"}

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from clusters.partition_status_records import read_partition_statuses
 from tests.replicator.brokers.test_real_aligned import ALONE, assert_same_offsets, begins_at
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers
+from watershed.clusters.partition_status_records import read_partition_statuses
 
 pytestmark = pytest.mark.kafka
 START = 3_000_000_000

@@ -18,12 +18,6 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer
 from confluent_kafka import TopicPartition as Place
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from spark.archive.archive_reader import require_manifest
-from spark.archive.manifest import MANIFEST_FILE
-from spark.archive.storage import FolderStorage
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import producer, settings_of
 from tests.spark.brokers.test_archive_restore import (
@@ -35,6 +29,12 @@ from tests.spark.brokers.test_archive_restore import (
     run,
     write_file,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.archive.archive_reader import require_manifest
+from watershed.spark.archive.manifest import MANIFEST_FILE
+from watershed.spark.archive.storage import FolderStorage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(0)]
 

@@ -13,16 +13,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.topic_partition import TopicPartition
 from tests.replicator.faults import Faulty, faulty_clusters, told
 from tests.replicator.real import applied, assert_exact_copy, plan_for, read_all, wait_copied, workers
 from tests.soak.chaos import NODES, World
 from tests.soak.checker import anomalies, facts
 from tests.soak.history import History, operations
 from tests.soak.load import A_DAY_MS, Load
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.topology.plan import Plan
 
 EPISODE_S = 150.0
 PARTITIONS = 4

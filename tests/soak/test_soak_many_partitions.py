@@ -22,17 +22,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-from clusters.admin import Admin
-from clusters.control_topics import compute_slot
-from clusters.fleet import read_slot_owners
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import clusters as lab_clusters
-from replicator.transport.stall_detector import WORKER_SESSION_MS
 from tests.replicator.faults import Faulty, faulty_clusters
 from tests.replicator.real import WorkerProcess, applied, plan_for, workers
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import compute_slot
+from watershed.clusters.fleet import read_slot_owners
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters as lab_clusters
+from watershed.replicator.transport.stall_detector import WORKER_SESSION_MS
+from watershed.topology.plan import Plan
 
 NODES = {"onprem": 1, "cloud": 3}
 PARTITIONS = int(os.environ.get("SOAK_PARTITIONS", "5000"))

@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import clusters
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.session import create_spark_session, end_session
 from tests.replicator.real import applied, plan_for, read_all, settings_of, wait_progress, workers
 from tests.soak.proving import PARTITIONS, Traffic, create_sources, topics_of
 from tests.spark.logs import a_log, append, packed, records_of
 from tests.spark.mutations import COUNT, KINDS, MUTATIONS
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.session import create_spark_session, end_session
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

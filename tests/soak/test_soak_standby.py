@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from clusters.settings import resolve_connection_settings
-from cutover.journal.hash_chain import JournalEntry
-from lab import airflow, sample_applications
-from lab.airflow_client import AirflowClient
-from plugins.watershed.steps.run_journal import open_migration_journal
-from replicator.apply import apply_plan
 from tests.airflow.live import SETTINGS, Live, database, kill_program, until
 from tests.cutover.dr_scene import GROUP, SLOW, TOPIC, Site, site_in, wait_until
 from tests.replicator.real import workers
-from topology import compile_path
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.cutover.journal.hash_chain import JournalEntry
+from watershed.lab import airflow, sample_applications
+from watershed.lab.airflow_client import AirflowClient
+from watershed.plugins.steps.run_journal import open_migration_journal
+from watershed.replicator.apply import apply_plan
+from watershed.topology import compile_path
 
 NAME = "standby"
 FILE = """

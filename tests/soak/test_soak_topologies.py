@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tests.topology.pump.files import Document, documents, shuffled, text_of
 from tests.topology.pump.judge import case_of, check_all, kinds, told
 from tests.topology.pump.pump import pump
-from topology.lint import lint_topology
-from topology.loader import parse_topology
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
 
 LEAST = 10_000
 USUAL_MINUTES = 30

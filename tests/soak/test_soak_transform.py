@@ -24,14 +24,6 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from lab import clusters as lab_clusters
-from lab.clusters import Lab
-from lab.detached_process import kill_process
-from lab.free_ports import find_free_ports
-from lab.spark_standalone import SparkStandalone
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import settings_of
 from tests.spark.sessions.test_real_transform import (
     PARTITIONS,
@@ -46,7 +38,15 @@ from tests.spark.sessions.test_real_transform import (
 )
 from tests.spark.sessions.test_spark_replicate import run, until
 from tests.spark.standalone import Application, build_cluster
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.lab import clusters as lab_clusters
+from watershed.lab.clusters import Lab
+from watershed.lab.detached_process import kill_process
+from watershed.lab.free_ports import find_free_ports
+from watershed.lab.spark_standalone import SparkStandalone
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 RECORDS = int(os.environ.get("SOAK_TRANSFORM_RECORDS", "300000"))
 DEATHS = int(os.environ.get("SOAK_TRANSFORM_DEATHS", "10"))
@@ -68,7 +68,7 @@ class Worker(Application):
             "spark.cores.max": "2",
             "spark.executor.memory": "700m",
         }
-        arguments = ["-m", "cli.main", "worker", str(path), "--target", "cloud", "--transforms"]
+        arguments = ["-m", "watershed.cli.main", "worker", str(path), "--target", "cloud", "--transforms"]
         super().__init__(directory, cluster, arguments, conf)
 
     def read_pages(self) -> str:
@@ -163,7 +163,7 @@ def test_records_are_transformed_exactly_while_everything_dies(
     path, flow = write_topology(own_pair, topic_name, tmp_path), f"onprem-to-cloud-{topic_name}"
     with Admin(settings_of(own_pair)["onprem"]) as admin:
         admin.create_topic(topic_name, PARTITIONS, 1, {})
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     shown: list[str] = []
     with (
         build_cluster(tmp_path / "standalone", secrets=("WATERSHED_SECRET_PEPPER",)) as cluster,

@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
-from spark.archive.archive_plan import (
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
+from watershed.spark.archive.archive_plan import (
     ArchiveRange,
     SeenPartition,
     SeenTopic,
@@ -15,11 +15,17 @@ from spark.archive.archive_plan import (
     find_tails,
     plan_archive_ranges,
 )
-from spark.archive.archive_reader import read_manifest
-from spark.archive.manifest import MANIFEST_FILE, ArchivedObject, ArchiveManifest, advance_manifest, encode_manifest
-from spark.archive.object_format import ObjectPlace, describe_object, encode_object
-from spark.archive.storage import FolderStorage
-from spark.reading.batch_decoding import BatchView, decode_batch_view
+from watershed.spark.archive.archive_reader import read_manifest
+from watershed.spark.archive.manifest import (
+    MANIFEST_FILE,
+    ArchivedObject,
+    ArchiveManifest,
+    advance_manifest,
+    encode_manifest,
+)
+from watershed.spark.archive.object_format import ObjectPlace, describe_object, encode_object
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.reading.batch_decoding import BatchView, decode_batch_view
 
 TOPIC, TOPIC_ID = "orders", uuid.UUID(int=7)
 T0 = 1_700_000_000_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.session import create_spark_session
+from watershed.spark.session import create_spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

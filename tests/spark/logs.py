@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from clusters import record_batch
-from clusters.settings import ConnectionSettings
-from lab.raw_batches import append_raw_batches
-from spark.fingerprint import ConsumedRecord
+from watershed.clusters import record_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.raw_batches import append_raw_batches
+from watershed.spark.fingerprint import ConsumedRecord
 
 T0 = 1_700_000_000_000
 SIZES = (7, 13, 11, 5, 17, 1)  # of batches, again and again: no multiple of 40 is an end of one below 320

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from unittest.mock import patch
 
-import spark.reading.range_reader
-from clusters import record_batch
-from spark.judging.proof_inputs import ProofReaders, RangeComparison
-from spark.judging.record_difference import RecordDifference
-from spark.reading.batch_decoding import BatchView, split_checked_batches
-from spark.reading.batch_headers import find_batch_edges
-from spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import RangeRequest, group_into_tasks
-from spark.reading.range_sums import RangeSum
-from spark.spark_range_readers import require_each_range_once, run_comparison_task, run_sum_task
+import watershed.spark.reading.range_reader
 from tests.spark.logs import Log
-from topology.plan import PlanCluster
+from watershed.clusters import record_batch
+from watershed.spark.judging.proof_inputs import ProofReaders, RangeComparison
+from watershed.spark.judging.record_difference import RecordDifference
+from watershed.spark.reading.batch_decoding import BatchView, split_checked_batches
+from watershed.spark.reading.batch_headers import find_batch_edges
+from watershed.spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import RangeRequest, group_into_tasks
+from watershed.spark.reading.range_sums import RangeSum
+from watershed.spark.spark_range_readers import require_each_range_once, run_comparison_task, run_sum_task
+from watershed.topology.plan import PlanCluster
 
 CLUSTER = {alias: PlanCluster(alias, ("127.0.0.1:1",)) for alias in ("onprem", "cloud")}
 Key = tuple[str, str, int]  # cluster, topic, partition
@@ -63,7 +63,7 @@ class Stored:
     @contextmanager
     def in_place_of_clusters(self) -> Iterator[ProofReaders]:
         """Readers that read these logs, as Spark's tasks read those of clusters."""
-        with patch.object(spark.reading.range_reader, "fetch_range", self.answers):
+        with patch.object(watershed.spark.reading.range_reader, "fetch_range", self.answers):
             yield ProofReaders(partial(_sums, self.tasks), _differences)
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from spark.fingerprint import ConsumedRecord
 from tests.spark.logs import SIZES, Log, Packed, changed, edited, packed, place, records_of
+from watershed.spark.fingerprint import ConsumedRecord
 
 COUNT = 200
 CHUNK = 40

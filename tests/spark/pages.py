@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from spark.evidence.parquet_tables import COUNT_COLUMNS, TABLE_COLUMNS
+from watershed.spark.evidence.parquet_tables import COUNT_COLUMNS, TABLE_COLUMNS
 
 T0 = 1_763_000_000_000
 SIZE = 50_000

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from lab.spark_standalone import SPARK_JAVA_OPTIONS, SparkStandalone
-from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.replicator.real import producer, put, settings_of
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.spark_standalone import SPARK_JAVA_OPTIONS, SparkStandalone
+from watershed.replicator.worker.fleet_status import FleetRow, read_fleet_rows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
@@ -65,7 +65,7 @@ class Scene:
         self.written += records
 
     def apply(self) -> None:
-        self.run("-m", "cli.main", "apply", str(self.path), "--yes")
+        self.run("-m", "watershed.cli.main", "apply", str(self.path), "--yes")
 
     def run(self, *arguments: str) -> None:
         done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
@@ -133,11 +133,11 @@ class Supervised(Application):
     ) -> None:
         self._plan, self._settings = compile_path(scene.path), scene.settings
         self.path = scene.path
-        words = ["-m", "cli.main", "fleet", "supervise", str(scene.path), "--target", "cloud"]
+        words = ["-m", "watershed.cli.main", "fleet", "supervise", str(scene.path), "--target", "cloud"]
         super().__init__(directory, cluster, words, conf or {})
 
     def order(self, scene: Scene, *words: str) -> None:
-        scene.run("-m", "cli.main", "fleet", words[0], str(scene.path), "--target", "cloud", *words[1:])
+        scene.run("-m", "watershed.cli.main", "fleet", words[0], str(scene.path), "--target", "cloud", *words[1:])
 
     def wait_size(self, size: int, without: frozenset[str] = frozenset()) -> FleetRow:
         """Until so many workers are there, none of `without`, and no restart goes on."""
@@ -161,7 +161,7 @@ class Supervised(Application):
     def driver(self) -> psutil.Process:
         """The Spark driver: its Python process."""
         children = psutil.Process(self.process.pid).children()
-        return next(each for each in children if "spark.replicate" in each.cmdline())
+        return next(each for each in children if "watershed.spark.replicate" in each.cmdline())
 
     def end(self) -> None:
         family = psutil.Process(self.process.pid).children(recursive=True)

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from clusters.fake_cluster import FakeCluster
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch import filler_batch
-from replicator.copy.aligned import log_end
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.limits import TargetLimits
-from spark.archive import partition_restore, restore_producer
-from spark.archive.manifest import ArchivedObject, ArchivedPartition
-from spark.archive.partition_restore import PartitionRestore, TargetTerms
-from spark.archive.storage import FolderStorage
-from spark.archive.topic_comparison import PartitionComparison
-from spark.errors import NotRestorable
 from tests.replicator.aligning import NOW, TOPIC, Clock, Event, Killed, Requests, cluster, dying, end_of, killed, lost
 from tests.spark.archives import T0, batch_at, write_object
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.batch import filler_batch
+from watershed.replicator.copy.aligned import log_end
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.limits import TargetLimits
+from watershed.spark.archive import partition_restore, restore_producer
+from watershed.spark.archive.manifest import ArchivedObject, ArchivedPartition
+from watershed.spark.archive.partition_restore import PartitionRestore, TargetTerms
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.archive.topic_comparison import PartitionComparison
+from watershed.spark.errors import NotRestorable
 
 START, END = 4, 44
 DAY_MS = 86_400_000
@@ -117,8 +117,8 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(log_end, "RIVAL_MARKER_WAIT_S", 1e-6)
     monkeypatch.setattr(log_end, "_PAUSE_S", 0.0)
     monkeypatch.setattr(log_end, "_FETCH_MS", 1)
-    monkeypatch.setattr("replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
-    monkeypatch.setattr("replicator.copy.aligned.target_log._PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.transactions.transactional_producer.COORDINATOR_PAUSE_S", 0.0)
+    monkeypatch.setattr("watershed.replicator.copy.aligned.target_log._PAUSE_S", 0.0)
     monkeypatch.setattr(filler_batch, "FILLER_BATCH_RECORDS", 5)
     return made
 

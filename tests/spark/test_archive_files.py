@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from spark.archive.archive_reader import find_faults, find_left_objects, open_object, read_manifest, require_manifest
-from spark.archive.manifest import (
+from tests.spark.archives import TOPIC, TOPIC_ID, batch_at, write_archive, write_object
+from watershed.spark.archive.archive_reader import (
+    find_faults,
+    find_left_objects,
+    open_object,
+    read_manifest,
+    require_manifest,
+)
+from watershed.spark.archive.manifest import (
     MANIFEST_FILE,
     ArchivedPosition,
     ArchivedSchema,
@@ -21,11 +28,10 @@ from spark.archive.manifest import (
     find_objects_root,
     find_seal,
 )
-from spark.archive.object_format import ObjectPlace, decode_object, describe_object, encode_object
-from spark.archive.storage import FolderStorage
-from spark.errors import ArchiveDamaged, Unwritable, WrongUse
-from spark.evidence.evidence_folder import compute_seal
-from tests.spark.archives import TOPIC, TOPIC_ID, batch_at, write_archive, write_object
+from watershed.spark.archive.object_format import ObjectPlace, decode_object, describe_object, encode_object
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.errors import ArchiveDamaged, Unwritable, WrongUse
+from watershed.spark.evidence.evidence_folder import compute_seal
 
 
 def test_a_batch_comes_back_byte_for_byte() -> None:
@@ -192,7 +198,7 @@ def test_a_full_disk_is_said_and_leaves_nothing_behind(tmp_path: Path, monkeypat
 
 def test_one_run_at_a_time(tmp_path: Path) -> None:
     with FolderStorage(tmp_path).lock():
-        code = "import sys; from pathlib import Path; from spark.archive.storage import FolderStorage\n"
+        code = "import sys; from pathlib import Path; from watershed.spark.archive.storage import FolderStorage\n"
         code += "with FolderStorage(Path(sys.argv[1])).lock(): pass"
         other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert "another run writes" in other.stderr

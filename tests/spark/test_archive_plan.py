@@ -7,35 +7,35 @@ from pathlib import Path
 
 import pytest
 
-from clusters.cluster_protocol import LogRange
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.topic_partition import TopicPartition
-from replicator.copy.aligned.filling_configs import find_configs_to_restore
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.partition_key import PartitionKey
-from spark.archive.archive_plan import find_tails, plan_archive_ranges
-from spark.archive.archive_reader import find_left_objects, open_object, read_manifest
-from spark.archive.group_restore import WantedPosition, judge_positions
-from spark.archive.manifest import ArchivedPartition, ArchivedTopic, ArchiveManifest
-from spark.archive.object_format import ObjectPlace, OpenedObject
-from spark.archive.offset_mapping import (
+from tests.spark.archives import TOPIC, TOPIC_ID, batch_at, seen, write_archive, write_object
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.copy.aligned.filling_configs import find_configs_to_restore
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.partition_key import PartitionKey
+from watershed.spark.archive.archive_plan import find_tails, plan_archive_ranges
+from watershed.spark.archive.archive_reader import find_left_objects, open_object, read_manifest
+from watershed.spark.archive.group_restore import WantedPosition, judge_positions
+from watershed.spark.archive.manifest import ArchivedPartition, ArchivedTopic, ArchiveManifest
+from watershed.spark.archive.object_format import ObjectPlace, OpenedObject
+from watershed.spark.archive.offset_mapping import (
     RestoredOffsets,
     build_restored_map,
     decode_restored_offsets,
     encode_restored_offsets,
 )
-from spark.archive.restore_plan import (
+from watershed.spark.archive.restore_plan import (
     build_filled_configs,
     choose_wanted_configs,
     explain_unusable_log,
     select_archived_topics,
 )
-from spark.archive.restored_copy_proof import judge_comparison, list_stretches, split_archived_partitions
-from spark.archive.storage import FolderStorage
-from spark.archive.topic_comparison import PartitionComparison
-from spark.errors import NotArchivable, WrongUse
-from tests.spark.archives import TOPIC, TOPIC_ID, batch_at, seen, write_archive, write_object
-from topology.selectors import Selector, TopicSelection
+from watershed.spark.archive.restored_copy_proof import judge_comparison, list_stretches, split_archived_partitions
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.archive.topic_comparison import PartitionComparison
+from watershed.spark.errors import NotArchivable, WrongUse
+from watershed.topology.selectors import Selector, TopicSelection
 
 
 def test_a_first_run_reads_from_the_log_start_and_a_second_one_what_is_new(tmp_path: Path) -> None:

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.main import main
-from spark.archive.archive_reader import find_faults, find_left_objects, open_object, read_manifest, require_manifest
-from spark.archive.manifest import MANIFEST_FILE, encode_manifest
-from spark.archive.s3_storage import ObjectStoreStorage, is_object_store, open_archive_storage
-from spark.archive.storage import FolderStorage
-from spark.errors import Unwritable, WrongUse
 from tests.spark.archives import TOPIC, batch_at, write_archive, write_object
+from watershed.cli.main import main
+from watershed.spark.archive.archive_reader import (
+    find_faults,
+    find_left_objects,
+    open_object,
+    read_manifest,
+    require_manifest,
+)
+from watershed.spark.archive.manifest import MANIFEST_FILE, encode_manifest
+from watershed.spark.archive.s3_storage import ObjectStoreStorage, is_object_store, open_archive_storage
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.errors import Unwritable, WrongUse
 
 pytestmark = pytest.mark.slow
 

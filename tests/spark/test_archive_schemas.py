@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema
-from spark.archive.manifest import ArchivedSchema, ArchiveManifest
-from spark.archive.schema_restore import (
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema
+from watershed.spark.archive.manifest import ArchivedSchema, ArchiveManifest
+from watershed.spark.archive.schema_restore import (
     SchemaOutcome,
     explain_schemas_without_registry,
     plan_schemas,

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.registry.record_schemas import WriterSchema
-from clusters.varints import encode_zigzag
-from spark.transform.avro_records import AvroRecords, build_avro_records
-from spark.transform.field_plan import FieldPlan
 from tests.examples import choose_examples
+from watershed.clusters.registry.record_schemas import WriterSchema
+from watershed.clusters.varints import encode_zigzag
+from watershed.spark.transform.avro_records import AvroRecords, build_avro_records
+from watershed.spark.transform.field_plan import FieldPlan
 
 ID = 7
 FRONT = b"\0" + ID.to_bytes(4, "big")

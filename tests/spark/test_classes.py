@@ -17,15 +17,15 @@ from itertools import count
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import ConsumedRecord
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from tests.examples import choose_examples
 from tests.spark.logs import Log, Packed, records_of
 from tests.spark.memory import Stored
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

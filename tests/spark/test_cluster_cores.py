@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from spark.cluster_cores import (
+from watershed.spark.cluster_cores import (
     ClusterCores,
     FleetCoreLimit,
     compute_fixed_size,
@@ -27,9 +27,9 @@ from spark.cluster_cores import (
     parse_master_state,
     read_cluster_cores,
 )
-from spark.errors import WrongUse
-from spark.proof_session import build_proof_settings, parse_spark_memory
-from spark.replicate import FleetStateFile, _find_size, read_cores_left
+from watershed.spark.errors import WrongUse
+from watershed.spark.proof_session import build_proof_settings, parse_spark_memory
+from watershed.spark.replicate import FleetStateFile, _find_size, read_cores_left
 
 FLEET, BACK, PROOF = "watershed-replicate-shop-cloud", "watershed-replicate-shop-onprem", "watershed-verify-shop"
 
@@ -204,7 +204,7 @@ def test_the_masters_page_is_asked_where_it_is_said_to_be() -> None:
 
 def test_another_masters_page_on_the_usual_port_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     with page(state(2)) as port:
-        monkeypatch.setattr("spark.cluster_cores._PAGE_PORT", port)
+        monkeypatch.setattr("watershed.spark.cluster_cores._PAGE_PORT", port)
         assert read_cluster_cores("spark://127.0.0.1:7077", {}) is not None
         assert read_cluster_cores("spark://127.0.0.1:7078", {}) is None
 
@@ -263,10 +263,10 @@ def test_a_fleet_that_is_started_by_hand_has_as_many_workers_as_can_begin(
 def test_what_is_missing_of_a_fleet_that_is_started_by_hand_stands_in_its_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spark.replicate._GONE_S", -1.0)
+    monkeypatch.setattr("watershed.spark.replicate._GONE_S", -1.0)
     monkeypatch.delenv("WATERSHED_SPARK_CONF", raising=False)
     known = parsed(2)
-    monkeypatch.setattr("spark.replicate.read_cluster_cores", lambda _master: known)
+    monkeypatch.setattr("watershed.spark.replicate.read_cluster_cores", lambda _master: known)
     state = FleetStateFile(tmp_path / "state.json", {"state": "starting"})
     assert _find_size("spark://m:7077", 2, None, state, threading.Event()) == 1
     state.report_present(1, [{"id": "w0"}], 0)
@@ -288,7 +288,7 @@ def test_a_driver_before_that_the_master_still_counts_limits_nobody(
 ) -> None:
     looks = [parsed(2, (FLEET, 1)), parsed(2)]
     monkeypatch.delenv("WATERSHED_SPARK_CONF", raising=False)
-    monkeypatch.setattr("spark.replicate.read_cluster_cores", lambda _master: looks.pop(0))
+    monkeypatch.setattr("watershed.spark.replicate.read_cluster_cores", lambda _master: looks.pop(0))
     state = FleetStateFile(tmp_path / "state.json", {"state": "starting"})
     assert _find_size("spark://m:7077", 1, None, state, threading.Event()) == 1
     assert state.lacks == ""

@@ -7,16 +7,16 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.record_fingerprint import DIGEST_BYTES, encode_headers_bin
-from clusters.settings import ConnectionSettings
-from clusters.wire.messages import FetchedPartition
-from replicator.adoption.digest_reader import FetchDigester, PartitionRange
-from replicator.adoption.log_digests import DigestedLogBuilder
-from replicator.batch.codecs import CODEC_NAMES
-from replicator.batch.records import RawRecord, build_raw_batch, encode_key_and_value
-from spark.fingerprint import fingerprint_slices
-from spark.reading.batch_decoding import locate_records, split_checked_batches
 from tests.replicator.build import with_attributes, with_crc
+from watershed.clusters.record_fingerprint import DIGEST_BYTES, encode_headers_bin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.replicator.adoption.digest_reader import FetchDigester, PartitionRange
+from watershed.replicator.adoption.log_digests import DigestedLogBuilder
+from watershed.replicator.batch.codecs import CODEC_NAMES
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, encode_key_and_value
+from watershed.spark.fingerprint import fingerprint_slices
+from watershed.spark.reading.batch_decoding import locate_records, split_checked_batches
 
 _LOG_APPEND_TIME = 0x08
 _CONTENT = st.sampled_from((None, b"", b"a", b"ab", b"b"))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from replicator.worker.worker_host import WorkerObservation
-from spark import fleet_jobs
-from spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker, FleetCoreLimit
-from spark.errors import SparkError
-from spark.fleet_jobs import SparkJobHost
+from watershed.replicator.worker.worker_host import WorkerObservation
+from watershed.spark import fleet_jobs
+from watershed.spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker, FleetCoreLimit
+from watershed.spark.errors import SparkError
+from watershed.spark.fleet_jobs import SparkJobHost
 
 
 @dataclass

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark.transform.json_members import MemberChanges, change_members
 from tests.examples import choose_examples
+from watershed.spark.transform.json_members import MemberChanges, change_members
 
 NAMES = st.sampled_from(["a", "b", "c", "é", "x y", 'q"'])
 VALUES = st.recursive(

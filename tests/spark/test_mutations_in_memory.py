@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
-from spark.judging.verdict import Counts
 from tests.spark.logs import T0, Log, a_log, packed, records_of
 from tests.spark.memory import Stored
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, Mutation, by_batches
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from watershed.spark.judging.verdict import Counts
 
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)

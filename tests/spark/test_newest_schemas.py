@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import PROTOBUF, Schema
-from spark.transform.field_plan import FieldPlan
-from spark.transform.newest_schemas import find_unfit_versions
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import PROTOBUF, Schema
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.newest_schemas import find_unfit_versions
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 COLUMNS = pa.struct([("email", pa.string()), ("n", pa.int64())])

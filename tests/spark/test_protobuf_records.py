@@ -14,14 +14,14 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.errors import ClusterError
-from clusters.registry import protobuf_compiler
-from clusters.registry.protobuf_compiler import compile_protobuf
-from clusters.registry.record_schemas import WriterSchema
-from clusters.varints import encode_zigzag
-from spark.transform.field_plan import FieldPlan
-from spark.transform.protobuf_records import ProtobufRecords, build_protobuf_records
 from tests.examples import choose_examples
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.registry import protobuf_compiler
+from watershed.clusters.registry.protobuf_compiler import compile_protobuf
+from watershed.clusters.registry.record_schemas import WriterSchema
+from watershed.clusters.varints import encode_zigzag
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.protobuf_records import ProtobufRecords, build_protobuf_records
 
 TEXT = """
 syntax = "proto3";

@@ -12,16 +12,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
-from clusters.varints import encode_zigzag
-from replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
-from replicator.batch.records import RawRecord, build_raw_batch, decode_records
-from spark.errors import SparkError
-from spark.transform import record_arrays
-from spark.transform.field_plan import FieldPlan
-from spark.transform.field_records import parse_unknown_schema, render_unknown_schema
-from spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
-from spark.transform.record_rows import (
+from tests.examples import choose_examples
+from watershed.clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
+from watershed.clusters.varints import encode_zigzag
+from watershed.replicator.batch.record_batch import RawBatch, decode_batch, decode_batches
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records
+from watershed.spark.errors import SparkError
+from watershed.spark.transform import record_arrays
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.field_records import parse_unknown_schema, render_unknown_schema
+from watershed.spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
+from watershed.spark.transform.record_rows import (
     ChangedRecords,
     ChangeOrder,
     DecisionReader,
@@ -31,9 +32,8 @@ from spark.transform.record_rows import (
     open_parts,
     pack_rows,
 )
-from tests.examples import choose_examples
-from topology.egress_compression import EgressCompression
-from topology.record_transform import RecordTransform, parse_changed_part
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.record_transform import RecordTransform, parse_changed_part
 
 Content = list[tuple[list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]], int]]
 BYTES = st.none() | st.binary(max_size=40)

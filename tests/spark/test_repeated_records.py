@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.explicit_runs import ExplicitRunMap, RepeatedRunMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging import difference_confirmation
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
-from spark.judging.repeated_records import compare_with_repeats
-from spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
 from tests.spark.logs import Log, a_log, packed, records_of
 from tests.spark.memory import Stored
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, RepeatedRunMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from watershed.spark.judging import difference_confirmation
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from watershed.spark.judging.repeated_records import compare_with_repeats
+from watershed.spark.judging.verdict import EXIT_CODES, PASSED_VERDICTS
 
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 PLACE = PartitionPair("a-to-b", "t", "t", 0)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.batch.record_batch import decode_batch, decode_batches
-from replicator.batch.records import RawRecord, build_raw_batch
-from spark.transform.record_rows import ChangeOrder, RowNeeds, SourcePart, open_parts, pack_rows
-from spark.transform.shared_memory import (
+from watershed.replicator.batch.record_batch import decode_batch, decode_batches
+from watershed.replicator.batch.records import RawRecord, build_raw_batch
+from watershed.spark.transform.record_rows import ChangeOrder, RowNeeds, SourcePart, open_parts, pack_rows
+from watershed.spark.transform.shared_memory import (
     MemoryFile,
     MemoryRegion,
     RegionWriter,
@@ -22,7 +22,7 @@ from spark.transform.shared_memory import (
     can_share_memory,
     read_assignment,
 )
-from topology.record_transform import RecordTransform
+from watershed.topology.record_transform import RecordTransform
 
 pytestmark = pytest.mark.skipif(not can_share_memory(), reason="this system has no memory files")
 

@@ -10,20 +10,20 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection
-from clusters.wire.messages import FetchedPartition, FetchPartition, OffsetAnswer
-from spark.errors import NotReadable
-from spark.reading import fetch_answers as reading
-from spark.reading import lag_pause, read_rate
-from spark.reading.batch_decoding import CorruptBatch
-from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress, fetch_range
-from spark.reading.offset_range import OffsetRange
-from spark.reading.read_rate import ReadRate
 from tests.clocks import stopped
 from tests.spark.test_spark_heads import stored
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.messages import FetchedPartition, FetchPartition, OffsetAnswer
+from watershed.spark.errors import NotReadable
+from watershed.spark.reading import fetch_answers as reading
+from watershed.spark.reading import lag_pause, read_rate
+from watershed.spark.reading.batch_decoding import CorruptBatch
+from watershed.spark.reading.broker_connections import BrokerConnections
+from watershed.spark.reading.fetch_answers import FetchAnswer, OffsetsExpired, PartitionAddress, fetch_range
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.read_rate import ReadRate
 
 ID = uuid.uuid4()
 SETTINGS = ConnectionSettings("a", ("127.0.0.1:1",))

@@ -6,9 +6,9 @@ import gzip
 
 import pytest
 
-from replicator.batch import codecs
-from spark.reading import batch_decoding
-from spark.reading.batch_decoding import CorruptBatch, decompress_bounded
+from watershed.replicator.batch import codecs
+from watershed.spark.reading import batch_decoding
+from watershed.spark.reading.batch_decoding import CorruptBatch, decompress_bounded
 
 BOUND = 1 << 20
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from spark.datasource import driver_transaction_commit
-from spark.datasource.driver_transaction_commit import TransactionIdentity, commit_job
-from spark.datasource.task_transaction_append import OpenTaskTransaction
-from spark.errors import NotAppended
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.datasource import driver_transaction_commit
+from watershed.spark.datasource.driver_transaction_commit import TransactionIdentity, commit_job
+from watershed.spark.datasource.task_transaction_append import OpenTaskTransaction
+from watershed.spark.errors import NotAppended
 
 
 @pytest.mark.parametrize("error", [NotAppended("stays open"), Unreachable("a does not answer", alias="a")])

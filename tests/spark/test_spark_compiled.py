@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from spark.verify import COMPILED_PLAN_SUFFIX, read_plan_or_topology
-from topology import compile_path
-from topology.errors import UnreadablePlan
-from topology.plan import encode_plan
+from watershed.spark.verify import COMPILED_PLAN_SUFFIX, read_plan_or_topology
+from watershed.topology import compile_path
+from watershed.topology.errors import UnreadablePlan
+from watershed.topology.plan import encode_plan
 
 EXAMPLE = Path("topology/examples/active_standby.yaml")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker
-from spark.resource_wait import _Waiting, warn_while_waiting
+from watershed.spark.cluster_cores import ClusterApplication, ClusterCores, ClusterWorker
+from watershed.spark.resource_wait import _Waiting, warn_while_waiting
 
 
 @dataclass

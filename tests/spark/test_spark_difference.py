@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.fingerprint import (
+from watershed.spark.fingerprint import (
     ORDER_WEIGHT_STEP,
     ChunkSum,
     ConsumedRecord,
@@ -17,10 +17,10 @@ from spark.fingerprint import (
     fingerprint_records,
     sum_fingerprints,
 )
-from spark.judging import record_difference
-from spark.judging.proof_window import PartitionPair
-from spark.judging.record_difference import RecordDifference, compare_records
-from spark.judging.verdict import (
+from watershed.spark.judging import record_difference
+from watershed.spark.judging.proof_window import PartitionPair
+from watershed.spark.judging.record_difference import RecordDifference, compare_records
+from watershed.spark.judging.verdict import (
     ChunkRow,
     ConfirmedDifference,
     Counts,
@@ -28,7 +28,7 @@ from spark.judging.verdict import (
     join_different_chunks,
     judge_proof,
 )
-from spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.offset_range import OffsetRange
 
 PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 distinct = st.integers(0, 40).map(lambda n: [ConsumedRecord(b"%d" % i, b"v%d" % i, i) for i in range(n)])

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from spark.errors import Unwritable, WrongUse
-from spark.evidence.evidence_folder import (
+from watershed.spark.errors import Unwritable, WrongUse
+from watershed.spark.evidence.evidence_folder import (
     build_inclusion_proof,
     check_evidence_folder,
     clear_evidence,
@@ -23,14 +23,14 @@ from spark.evidence.evidence_folder import (
     read_evidence_table,
     write_evidence_folder,
 )
-from spark.evidence.parquet_tables import TABLE_COLUMNS, build_arrow_schema
-from spark.evidence.proof_results import ProofFindings, build_error_results, build_results
-from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
-from spark.judging import merkle_tree
-from spark.judging.group_position_landing import LandedPosition
-from spark.judging.proof_window import PartitionPair, ProofWindow
-from spark.judging.record_difference import DifferenceExample, RecordDifference
-from spark.judging.verdict import (
+from watershed.spark.evidence.parquet_tables import TABLE_COLUMNS, build_arrow_schema
+from watershed.spark.evidence.proof_results import ProofFindings, build_error_results, build_results
+from watershed.spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
+from watershed.spark.judging import merkle_tree
+from watershed.spark.judging.group_position_landing import LandedPosition
+from watershed.spark.judging.proof_window import PartitionPair, ProofWindow
+from watershed.spark.judging.record_difference import DifferenceExample, RecordDifference
+from watershed.spark.judging.verdict import (
     ChunkRow,
     ConfirmedDifference,
     Counts,
@@ -38,9 +38,9 @@ from spark.judging.verdict import (
     encode_chunk_row,
     judge_proof,
 )
-from spark.proof_request import ProofRequest
-from spark.reading.offset_range import OffsetRange
-from spark.verify import main
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.verify import main
 
 PLACE = PartitionPair("a-to-b", "orders", "b.orders", 3)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

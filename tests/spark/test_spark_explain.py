@@ -9,20 +9,25 @@ from typing import Any
 
 import pytest
 
-from cli.explain_chunk_text import encode_chunk_explanation, find_first_difference, render_chunk_explanation
-from replicator.errors import ReplicatorError
-from spark.errors import WrongUse
-from spark.evidence.chunk_names import find_chunk_by_name
-from spark.evidence.difference_explanation import ChunkExplanation, OriginReader, SideReader, explain_differences
-from spark.evidence.parquet_tables import build_diff_rows
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging.proof_window import PartitionPair
-from spark.judging.record_difference import compare_records
-from spark.judging.verdict import ChunkRow, ConfirmedDifference, encode_chunk_row
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.offset_range import OffsetRange
-from spark.reading.whole_records import WholeRecord
 from tests.spark.logs import a_log
+from watershed.cli.explain_chunk_text import encode_chunk_explanation, find_first_difference, render_chunk_explanation
+from watershed.replicator.errors import ReplicatorError
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.chunk_names import find_chunk_by_name
+from watershed.spark.evidence.difference_explanation import (
+    ChunkExplanation,
+    OriginReader,
+    SideReader,
+    explain_differences,
+)
+from watershed.spark.evidence.parquet_tables import build_diff_rows
+from watershed.spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from watershed.spark.judging.proof_window import PartitionPair
+from watershed.spark.judging.record_difference import compare_records
+from watershed.spark.judging.verdict import ChunkRow, ConfirmedDifference, encode_chunk_row
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.whole_records import WholeRecord
 
 PLACE = PartitionPair("a-to-b", "orders", "b.orders", 3)
 
@@ -69,7 +74,7 @@ def proven(here: Side, there: Side) -> tuple[dict[str, Any], list[dict[str, Any]
 
 
 def _sums(side: Side) -> Any:
-    from spark.fingerprint import sum_fingerprints
+    from watershed.spark.fingerprint import sum_fingerprints
 
     return sum_fingerprints(side.prints)
 
@@ -214,7 +219,7 @@ def test_the_first_byte_that_differs(one: bytes | None, other: bytes | None, at:
 def test_long_and_odd_values() -> None:
     def text(value: bytes | None, other: bytes | None) -> str:
         records = [WholeRecord(5, -1, None, each, ((b"h", None),), 1, 2) for each in (value, other)]
-        from spark.evidence.difference_explanation import ExplainedDifference
+        from watershed.spark.evidence.difference_explanation import ExplainedDifference
 
         each = ExplainedDifference("altered", ("value",), (5, 5), tuple(records), ("as it was", "as it was"), ((), ()))  # type: ignore[arg-type]
         chunk, _ = proven(Side(LOG), Side(LOG))

@@ -6,22 +6,22 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
-from spark.errors import SparkError
-from spark.failure_text import describe_failure, raise_as_spark_error
-from spark.fingerprint import ChunkSum
-from spark.reading.range_requests import RangeRequest
-from spark.reading.range_sums import RangeSum
-from spark.spark_range_readers import require_each_range_once
+from watershed.spark.errors import SparkError
+from watershed.spark.failure_text import describe_failure, raise_as_spark_error
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.range_sums import RangeSum
+from watershed.spark.spark_range_readers import require_each_range_once
 
 TASK = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \
 failure: Lost task 0.3 in stage 0.0 (TID 6) (127.0.0.1 executor 1): """
 OURS = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "worker.py", line 1, in main
-clusters.errors.SecretMissing: cluster onprem: environment variable ONPREM_PASSWORD is not set. Set it and try again.
+watershed.clusters.errors.SecretMissing: cluster onprem: environment variable ONPREM_PASSWORD is not set. Set it and try again.
 
 Driver stacktrace:
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,10 @@ Driver stacktrace:
         ),
         ("org.apache.spark.SparkException: Master removed our application: KILLED", "the Spark cluster ended our app"),
         ("[CANNOT_OPEN_SOCKET] Can not open socket: ['tried ...'].", "Spark's Java process has ended"),
-        (TASK + OURS.replace("clusters.errors.SecretMissing", "ValueError"), "ValueError: cluster onprem: environment"),
+        (
+            TASK + OURS.replace("watershed.clusters.errors.SecretMissing", "ValueError"),
+            "ValueError: cluster onprem: environment",
+        ),
         (TASK + "PythonException: Traceback (most recent call last):\n  File x\nMemoryError\n", "ran out of memory"),
         ("something new.\nmore of it", "something new"),
         ("", "PySparkRuntimeError"),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from spark.judging import group_position_reading as reading
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.group_offsets import CommittedOffsets, CommittedPosition, ListedGroup
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.judging import group_position_reading as reading
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)))
 FIRST, SECOND, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("other", 0)

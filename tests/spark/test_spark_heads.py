@@ -12,8 +12,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimRule, PartitionClaims
-from spark.reading.batch_decoding import (
+from watershed.clusters.claim_rules import UNBOUNDED_END_OFFSET, ClaimRule, PartitionClaims
+from watershed.spark.reading.batch_decoding import (
     BatchView,
     CorruptBatch,
     OldMessageFormat,
@@ -21,8 +21,8 @@ from spark.reading.batch_decoding import (
     is_abort_marker,
     split_checked_batches,
 )
-from spark.reading.batch_digests import digest_batch, digest_batches, hash_payload
-from spark.reading.batch_headers import (
+from watershed.spark.reading.batch_digests import digest_batch, digest_batches, hash_payload
+from watershed.spark.reading.batch_headers import (
     check_checksums,
     compute_last_offsets,
     decode_batch_headers,

@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from clusters.cluster_protocol import LogRange, TopicDescription
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from spark.foreign.inferred_alignment import (
+from tests.spark.logs import Log, a_log, packed, records_of
+from tests.spark.memory import CLUSTER, Stored
+from tests.spark.mutations import COUNT, LOST, MUTATIONS, Mutation
+from tests.spark.test_mutations_in_memory import found, named
+from watershed.clusters.cluster_protocol import LogRange, TopicDescription
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.foreign.inferred_alignment import (
     OffsetHint,
     SamplingSizes,
     build_local_sampler,
     choose_window_start,
     observe_foreign_copy,
 )
-from spark.judging.flow_observation import FlowFacts, TopicPair
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import fix_window
-from tests.spark.logs import Log, a_log, packed, records_of
-from tests.spark.memory import CLUSTER, Stored
-from tests.spark.mutations import COUNT, LOST, MUTATIONS, Mutation
-from tests.spark.test_mutations_in_memory import found, named
-from topology.plan import Plan, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.spark.judging.flow_observation import FlowFacts, TopicPair
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import fix_window
+from watershed.topology.plan import Plan, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 PLAN = seal_plan(Plan("memory", tuple(CLUSTER.values()), ()))
 FLOW = PlanFlow("onprem-to-cloud", "onprem", "cloud", TopicSelection((Selector("literal", "t"),)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import ConsumedRecord
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 from tests.spark.logs import Packed
 from tests.spark.memory import Stored
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
 
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

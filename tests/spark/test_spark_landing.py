@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging.group_position_landing import (
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from watershed.spark.judging.group_position_landing import (
     LandedPosition,
     LandingResult,
     RecordsAround,
     compare_landing,
     judge_position,
 )
-from spark.judging.group_position_reading import (
+from watershed.spark.judging.group_position_reading import (
     FlowGroupPositions,
     GroupPosition,
     add_group_findings,
     run_landing_tests,
     run_landing_tests_once,
 )
-from spark.judging.proof_window import ObservedPartition, PartitionPair
-from spark.judging.verdict import ProofJudgement
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.offset_range import OffsetRange
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair
+from watershed.spark.judging.verdict import ProofJudgement
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 PLACE = TopicPartition("orders", 0)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from spark import fleet_connection
-from spark.fleet_connection import FleetConnection, FleetDriver, connect_to_driver
-from spark.replicate import host_worker
-from topology.plan import Plan, encode_plan, seal_plan
+from watershed.spark import fleet_connection
+from watershed.spark.fleet_connection import FleetConnection, FleetDriver, connect_to_driver
+from watershed.spark.replicate import host_worker
+from watershed.topology.plan import Plan, encode_plan, seal_plan
 
 
 class Seen:
@@ -177,10 +177,10 @@ def test_a_task_that_cannot_reach_the_driver_says_so(driver: FleetDriver) -> Non
 
 LOST = """
 import sys, threading
-from spark.fleet_connection import connect_to_driver
-from spark.progress import DriverAddress
-import spark.fleet_connection
-spark.fleet_connection._END_S = 0.2
+from watershed.spark.fleet_connection import connect_to_driver
+from watershed.spark.progress import DriverAddress
+import watershed.spark.fleet_connection
+watershed.spark.fleet_connection._END_S = 0.2
 stop = threading.Event()
 held = connect_to_driver(DriverAddress("127.0.0.1", int(sys.argv[1]), sys.argv[2]), {"place": 0, "id": "task"}, stop)
 print("began", flush=True)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.judging.longest_chain import find_longest_chain, number_occurrences
+from watershed.spark.judging.longest_chain import find_longest_chain, number_occurrences
 
 items = st.lists(st.integers(0, 5), max_size=12)
 

@@ -6,23 +6,29 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters.control_topics import STATUS_TOPIC
-from clusters.partition_status_records import PartitionStatus
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.worker_heartbeats import WorkerHeartbeat
-from spark.foreign import inferred_alignment
-from spark.foreign.anchor_chain import NO_SAMPLES, SampledRecords
-from spark.foreign.inferred_alignment import SampleRequest
-from spark.reading import fetch_answers, lag_pause, read_limits, read_rate
-from spark.reading.lag_pause import LagLimit, LagPause
-from spark.reading.range_requests import RangeRequest
-from spark.reading.read_limits import LimitedTask, ReadLimits, borrow_connections, build_read_limits, plan_read_tasks
-from spark.reading.read_rate import ReadRate
 from tests.clocks import stopped
-from topology.plan import Plan, PlanCluster, PlanFlow
-from topology.proof_policy import ProofPolicy
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.control_topics import STATUS_TOPIC
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.spark.foreign import inferred_alignment
+from watershed.spark.foreign.anchor_chain import NO_SAMPLES, SampledRecords
+from watershed.spark.foreign.inferred_alignment import SampleRequest
+from watershed.spark.reading import fetch_answers, lag_pause, read_limits, read_rate
+from watershed.spark.reading.lag_pause import LagLimit, LagPause
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.read_limits import (
+    LimitedTask,
+    ReadLimits,
+    borrow_connections,
+    build_read_limits,
+    plan_read_tasks,
+)
+from watershed.spark.reading.read_rate import ReadRate
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.topology.proof_policy import ProofPolicy
+from watershed.topology.selectors import Selector, TopicSelection
 
 CLUSTERS = (PlanCluster("a", ("127.0.0.1:1",)), PlanCluster("b", ("127.0.0.1:2",)))
 ORDERS = TopicSelection((Selector("literal", "orders"),))

@@ -10,18 +10,18 @@ from typing import Any, cast
 import pytest
 from crc32c import crc32c
 
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
-from clusters.settings import ConnectionSettings
-from spark.errors import NotReadable
-from spark.reading import range_reader
-from spark.reading.batch_headers import find_batch_edges
-from spark.reading.external_marks import ExternalMarks
-from spark.reading.fetch_answers import FetchAnswer, PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_address import build_partition_address
-from spark.reading.range_reader import read_all_fingerprints
-from spark.reading.range_requests import RangeRequest
-from topology.plan import PlanCluster
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.errors import NotReadable
+from watershed.spark.reading import range_reader
+from watershed.spark.reading.batch_headers import find_batch_edges
+from watershed.spark.reading.external_marks import ExternalMarks
+from watershed.spark.reading.fetch_answers import FetchAnswer, PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_address import build_partition_address
+from watershed.spark.reading.range_reader import read_all_fingerprints
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.topology.plan import PlanCluster
 
 SETTINGS = ConnectionSettings("onprem", ("localhost:1",))
 MARK, OTHER = ("mark", None), ("remark", b"mark")

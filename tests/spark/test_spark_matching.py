@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark.reading.batch_digests import BatchDigests, sum_batch_digests
-from spark.reading.batch_matching import match_batches
-from spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.batch_digests import BatchDigests, sum_batch_digests
+from watershed.spark.reading.batch_matching import match_batches
+from watershed.spark.reading.offset_range import OffsetRange
 
 
 def batches(*rows: tuple[int, int, int]) -> BatchDigests:

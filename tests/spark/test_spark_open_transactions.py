@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from spark.judging.flow_observation import read_flow_facts
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.judging.flow_observation import read_flow_facts
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection(include=(Selector("literal", "orders"),)))
 

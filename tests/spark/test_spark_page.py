@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark.evidence.evidence_folder import check_evidence_folder, write_evidence_folder
-from spark.evidence.page.html_element import e, escape_hidden, render_html
-from spark.evidence.page.html_page import render_proof_page
-from spark.evidence.page.latency import compute_chunk_delays, pick_quantile
-from spark.evidence.page.records_over_time import TIME_BUCKETS, count_by_bucket
 from tests.spark.pages import SIZE, T0, Seen, chunk, difference, document, partition, place, position, whole
+from watershed.spark.evidence.evidence_folder import check_evidence_folder, write_evidence_folder
+from watershed.spark.evidence.page.html_element import e, escape_hidden, render_html
+from watershed.spark.evidence.page.html_page import render_proof_page
+from watershed.spark.evidence.page.latency import compute_chunk_delays, pick_quantile
+from watershed.spark.evidence.page.records_over_time import TIME_BUCKETS, count_by_bucket
 
 EVIL = '"><script>alert(1)</script><img src=https://example.com/x onerror=alert(2)>'
 

@@ -12,17 +12,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-import spark.reading.fetch_answers
-import spark.reading.range_reader
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_writes import alter_client_quotas
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import FetchedPartition
-from lab import clusters
-from lab.clusters import Lab
-from spark.reading.fetch_answers import PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_batch_digests, read_fingerprints
+import watershed.spark.reading.fetch_answers
+import watershed.spark.reading.range_reader
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_writes import alter_client_quotas
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import FetchedPartition
+from watershed.lab import clusters
+from watershed.lab.clusters import Lab
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_batch_digests, read_fingerprints
 
 RECORDS = 4_000
 VALUE = bytes(1_000)
@@ -79,9 +79,9 @@ def served(monkeypatch: pytest.MonkeyPatch, three: Lab) -> Counter[int]:
         return answers
 
     monkeypatch.setattr(Connection, "receive_fetch", counted)
-    monkeypatch.setattr(spark.reading.fetch_answers, "_FETCH_BYTES", 200_000)
-    monkeypatch.setattr(spark.reading.range_reader, "_BLOCK_BATCHES", 5)
-    monkeypatch.setattr(spark.reading.range_reader, "_BLOCK_RECORDS", 500)
+    monkeypatch.setattr(watershed.spark.reading.fetch_answers, "_FETCH_BYTES", 200_000)
+    monkeypatch.setattr(watershed.spark.reading.range_reader, "_BLOCK_BATCHES", 5)
+    monkeypatch.setattr(watershed.spark.reading.range_reader, "_BLOCK_RECORDS", 500)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spark import verify
+from watershed.spark import verify
 
 
 @pytest.fixture(autouse=True)

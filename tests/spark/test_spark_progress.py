@@ -8,10 +8,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark.fingerprint import ChunkSum
-from spark.progress import DriverAddress, ProgressListener, ProgressReporter, ReadingProgress, build_progress_printer
-from spark.reading.range_requests import RangeRequest
-from spark.reading.range_sums import RangeSum
+from watershed.spark.fingerprint import ChunkSum
+from watershed.spark.progress import (
+    DriverAddress,
+    ProgressListener,
+    ProgressReporter,
+    ReadingProgress,
+    build_progress_printer,
+)
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.range_sums import RangeSum
 
 UNITS = [RangeRequest(number, "onprem", "orders", "id", 0, 10 * number, 10 * number + 10) for number in range(4)]
 

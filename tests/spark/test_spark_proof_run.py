@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from clusters.errors import Unreachable
-from spark import proof_run, verify
-from spark.proof_request import ProofRequest
-from topology import compile_path
+from watershed.clusters.errors import Unreachable
+from watershed.spark import proof_run, verify
+from watershed.spark.proof_request import ProofRequest
+from watershed.topology import compile_path
 
 TOPOLOGY = """\
 apiVersion: topology/v1alpha1

@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.batch.record_batch import LOG_APPEND_TIME
-from replicator.batch.records import decode_record_fields, decode_records
-from spark.datasource.columns import BATCH_COLUMNS
-from spark.datasource.log_offsets import LogIdentity
-from spark.datasource.log_slices import LogSlice, plan_task_slices
-from spark.datasource.options import EARLIEST, LATEST, parse_read_options, parse_write_options
-from spark.datasource.row_to_batch import build_batch_from_row
-from spark.datasource.stream_reader import decode_stream_offset, encode_stream_offset, limit_offsets
-from spark.errors import NotAppended, SparkError
-from spark.fingerprint import ConsumedRecord
-from spark.reading.batch_decoding import HEADER_BYTES, HEADER_STRUCT
 from tests.spark.sessions.test_spark_fingerprint import batch_bytes
-from topology.plan import Plan, PlanCluster, encode_plan, seal_plan
+from watershed.replicator.batch.record_batch import LOG_APPEND_TIME
+from watershed.replicator.batch.records import decode_record_fields, decode_records
+from watershed.spark.datasource.columns import BATCH_COLUMNS
+from watershed.spark.datasource.log_offsets import LogIdentity
+from watershed.spark.datasource.log_slices import LogSlice, plan_task_slices
+from watershed.spark.datasource.options import EARLIEST, LATEST, parse_read_options, parse_write_options
+from watershed.spark.datasource.row_to_batch import build_batch_from_row
+from watershed.spark.datasource.stream_reader import decode_stream_offset, encode_stream_offset, limit_offsets
+from watershed.spark.errors import NotAppended, SparkError
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.reading.batch_decoding import HEADER_BYTES, HEADER_STRUCT
+from watershed.topology.plan import Plan, PlanCluster, encode_plan, seal_plan
 
 ID = uuid.UUID(int=7)
 lengths = st.lists(st.integers(0, 60_000), min_size=1, max_size=8)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from spark.reading.range_requests import RangeRequest
-from spark.spark_range_readers import count_range_records
 from tests.spark.logs import a_log, packed
 from tests.spark.memory import CLUSTER, Stored
-from topology.plan import Plan
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.spark_range_readers import count_range_records
+from watershed.topology.plan import Plan
 
 PLAN = Plan("memory", tuple(CLUSTER.values()), ())
 UNIT = RangeRequest(0, "onprem", "t", str(uuid.UUID(int=1)), 0, 3, 30)

@@ -6,14 +6,14 @@ import uuid
 
 import pytest
 
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.proof import compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import PartitionPair, ProofWindow
-from spark.judging.verdict import compute_proof_root, encode_chunk_row
-from spark.reading.offset_range import OffsetRange
 from tests.spark.logs import SIZES, a_log, packed
 from tests.spark.memory import Stored
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.proof import compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import PartitionPair, ProofWindow
+from watershed.spark.judging.verdict import compute_proof_root, encode_chunk_row
+from watershed.spark.reading.offset_range import OffsetRange
 
 COUNT = 600
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)

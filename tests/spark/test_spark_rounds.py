@@ -11,20 +11,20 @@ import numpy as np
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import RecordFingerprints, sum_fingerprints
-from spark.judging.earlier_proof import EarlierProof
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
-from spark.judging.range_comparison import split_window
-from spark.judging.record_difference import RecordDifference, compare_records
-from spark.judging.verdict import ChunkRow
-from spark.reading.batch_digests import BatchDigests, sum_batch_digests
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_requests import RangeRequest
-from spark.reading.range_sums import RangeSum
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import RecordFingerprints, sum_fingerprints
+from watershed.spark.judging.earlier_proof import EarlierProof
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition, ProofReaders, RangeComparison
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from watershed.spark.judging.range_comparison import split_window
+from watershed.spark.judging.record_difference import RecordDifference, compare_records
+from watershed.spark.judging.verdict import ChunkRow
+from watershed.spark.reading.batch_digests import BatchDigests, sum_batch_digests
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.range_sums import RangeSum
 
 PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

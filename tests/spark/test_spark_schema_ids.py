@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
-from clusters.registry.schema import Schema
-from clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
-from spark.fingerprint import fingerprint_slices
-from spark.reading.batch_decoding import locate_records, split_checked_batches
-from spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
-from spark.reading.schema_id_rewrite import read_schema_id_pairs, rewrite_schema_ids
 from tests.replicator.registries import flow, framed, two
+from watershed.clusters.record_batch import BatchRecord, assign_batch_offset, build_batch
+from watershed.clusters.registry.schema import Schema
+from watershed.clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
+from watershed.spark.fingerprint import fingerprint_slices
+from watershed.spark.reading.batch_decoding import locate_records, split_checked_batches
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.spark.reading.schema_id_rewrite import read_schema_id_pairs, rewrite_schema_ids
 
 IDS: KeyValueIdPairs = (((3, 30),), ((101, 7), (102, 1 << 31), (103, 103)))
 payloads = st.one_of(

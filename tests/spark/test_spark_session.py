@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spark.cluster_cores import list_master_addresses
-from spark.errors import JavaMissing, WrongUse
-from spark.replicate import REQUIRED_SETTINGS, build_fleet_settings
-from spark.session import _further, _seen_by, is_local_master, merge_spark_settings, require_java
-from spark.shipping import SHIPPED_PACKAGES, write_package_archive
+from watershed.spark.cluster_cores import list_master_addresses
+from watershed.spark.errors import JavaMissing, WrongUse
+from watershed.spark.replicate import REQUIRED_SETTINGS, build_fleet_settings
+from watershed.spark.session import _further, _seen_by, is_local_master, merge_spark_settings, require_java
+from watershed.spark.shipping import SHIPPED_ROOMS, write_package_archive
 
 TOPOLOGY = """
 apiVersion: topology/v1alpha1
@@ -56,7 +56,15 @@ def test_a_new_java_will_do(tmp_path: Path) -> None:
 
 def test_verify_without_java_ends_with_2_and_one_message(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text(TOPOLOGY, encoding="utf-8")
-    command = [sys.executable, "-m", "cli.main", "verify", str(tmp_path / "t.yaml"), "-o", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "watershed.cli.main",
+        "verify",
+        str(tmp_path / "t.yaml"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("topology: Spark needs Java 17 or newer, and there is none")
@@ -76,7 +84,15 @@ def test_wrong_use_and_silence_are_errors_never_differences(
 ) -> None:
     (tmp_path / "t.yaml").write_text(TOPOLOGY, encoding="utf-8")
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "spark.verify", "--topology", str(tmp_path / "t.yaml"), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "watershed.spark.verify",
+        "--topology",
+        str(tmp_path / "t.yaml"),
+        "--out",
+        str(out),
+    ]
     done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert message in done.stderr
@@ -151,12 +167,17 @@ def test_a_master_that_does_not_answer_is_named_at_once() -> None:
 def test_executors_get_our_packages_and_need_nothing_else_of_ours(tmp_path: Path) -> None:
     archive = write_package_archive(tmp_path)
     names = ", ".join(
-        ("spark.spark_range_readers", "spark.replicate", "replicator.worker.worker", "topology.plan", *SHIPPED_PACKAGES)
+        (
+            "watershed.spark.spark_range_readers",
+            "watershed.spark.replicate",
+            "watershed.replicator.worker.worker",
+            "watershed.topology.plan",
+            *(f"watershed.{room}" for room in SHIPPED_ROOMS),
+        )
     )
-    code = (
-        f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print(spark.spark_range_readers.__file__)"
-    )
+    where = "watershed.spark.spark_range_readers.__file__"
+    code = f"import sys; sys.path.insert(0, {str(archive)!r}); import {names}; print({where})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PATH": ""}
     )
-    assert done.stdout.strip() == f"{archive}/spark/spark_range_readers.py", done.stderr
+    assert done.stdout.strip() == f"{archive}/watershed/spark/spark_range_readers.py", done.stderr

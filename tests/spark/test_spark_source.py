@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
+from watershed.spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
 
 
 def unit(number: int, cluster: str, partition: int, start: int, end: int, skip: tuple[int, ...] = ()) -> RangeRequest:

@@ -9,7 +9,7 @@ from io import FileIO
 
 import pytest
 
-from spark.standby import serve_proof_requests
+from watershed.spark.standby import serve_proof_requests
 
 
 class Orders:

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from clusters.settings import ConnectionSettings
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
-from spark.judging import key_state_reading
-from spark.judging.key_state import (
+from tests.spark.logs import packed
+from tests.spark.memory import CLUSTER, Stored
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import ConsumedRecord, RecordFingerprints, fingerprint_records
+from watershed.spark.judging import key_state_reading
+from watershed.spark.judging.key_state import (
     KeyState,
     KeyStateDifference,
     add_key_differences,
@@ -29,13 +31,11 @@ from spark.judging.key_state import (
     join_key_states,
     split_by_key_hash,
 )
-from spark.judging.key_state_reading import KeyStateJob, KeyStateResult, compare_states_locally
-from spark.judging.proof import ComparisonOutcome, compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
-from spark.reading.range_requests import QuarantinedOffset
-from tests.spark.logs import packed
-from tests.spark.memory import CLUSTER, Stored
+from watershed.spark.judging.key_state_reading import KeyStateJob, KeyStateResult, compare_states_locally
+from watershed.spark.judging.proof import ComparisonOutcome, compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from watershed.spark.reading.range_requests import QuarantinedOffset
 
 PLACE = PartitionPair("onprem-to-cloud", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.partition_states import OffsetSpan as Fixed
-from spark.fingerprint import RecordFingerprints
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, cut_chunks, fix_window
-from spark.reading.offset_range import OffsetRange
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from watershed.replicator.partition_states import OffsetSpan as Fixed
+from watershed.spark.fingerprint import RecordFingerprints
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import EarlierWindow, ObservedPartition, PartitionPair, cut_chunks, fix_window
+from watershed.spark.reading.offset_range import OffsetRange
 
 PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

@@ -7,12 +7,12 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from replicator.batch.records import RawRecord, build_raw_batch
-from replicator.batch.untransformed_selection import UntransformedPart
-from replicator.partition_key import PartitionKey
-from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
-from spark.transform import spark_engine
-from spark.transform.spark_engine import SparkTransformEngine, _Piece, _read_results
+from watershed.replicator.batch.records import RawRecord, build_raw_batch
+from watershed.replicator.batch.untransformed_selection import UntransformedPart
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
+from watershed.spark.transform import spark_engine
+from watershed.spark.transform.spark_engine import SparkTransformEngine, _Piece, _read_results
 
 SCHEMA = pa.schema(
     [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.topology.hostile_names import HOSTILE_NAME
-from topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, TargetAssets
-from topology.inventory import InventoryAcl
-from topology.plan import PlanCluster
+from watershed.topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, TargetAssets
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanCluster
 
 ASSETS = TargetAssets(
     PlanCluster("cloud", ("k1:9092",)),

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from py4j.java_gateway import JavaGateway
 
-from lab.jars import fetch_jars, find_java
 from tests.topology.assets_for_kubernetes import ASSETS
-from topology.assets.strimzi_resources import write_strimzi_resources
+from watershed.lab.jars import fetch_jars, find_java
+from watershed.topology.assets.strimzi_resources import write_strimzi_resources
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

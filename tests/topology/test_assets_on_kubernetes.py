@@ -15,11 +15,11 @@ import pytest
 import yaml
 from kubernetes import client
 
-from lab.kubernetes_server import KubernetesServer
 from tests.cutover.real_kubernetes import build_client, running_server
 from tests.topology.assets_for_kubernetes import ASSETS
 from tests.topology.strimzi_schema import SPECS, build_crd
-from topology.assets.strimzi_resources import write_strimzi_resources
+from watershed.lab.kubernetes_server import KubernetesServer
+from watershed.topology.assets.strimzi_resources import write_strimzi_resources
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

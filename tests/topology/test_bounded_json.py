@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from clusters.registry.schema import AVRO, Schema, render_canonical_schema
-from replicator.adoption.mirrormaker_format import decode_source_offset
-from replicator.mirrormaker_records import UnreadableNote
-from spark.errors import WrongUse
-from spark.evidence.evidence_folder import SUMMARY_FILE, read_summary
-from spark.judging.earlier_proof import read_earlier_proof
-from topology.bounded_json import parse_json
-from topology.errors import UnreadablePlan
-from topology.plan import decode_plan
+from watershed.clusters.registry.schema import AVRO, Schema, render_canonical_schema
+from watershed.replicator.adoption.mirrormaker_format import decode_source_offset
+from watershed.replicator.mirrormaker_records import UnreadableNote
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.evidence_folder import SUMMARY_FILE, read_summary
+from watershed.spark.judging.earlier_proof import read_earlier_proof
+from watershed.topology.bounded_json import parse_json
+from watershed.topology.errors import UnreadablePlan
+from watershed.topology.plan import decode_plan
 
 BAD = ["[" * 100_000, '{"a":' * 100_000, '{"schema": 1e999}', '{"schema": NaN}', "[1]", "7"]
 

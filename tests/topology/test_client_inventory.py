@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.application_controls import PlanApplication
-from topology.client_inventory import (
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.client_inventory import (
     REQUEST_LOG,
     ClientInventory,
     ClientObservation,
@@ -25,16 +25,20 @@ from topology.client_inventory import (
     merge_clients,
     merge_inventories,
 )
-from topology.client_inventory_json import build_client_schema, decode_client_inventory, encode_client_inventory
-from topology.errors import UnreadableInventory
-from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
-from topology.loader import parse_topology
-from topology.planning import estimate_migration
-from topology.planning.client_overview import find_application, summarise_cluster_clients
-from topology.planning.html import render_html_page
-from topology.planning.markdown import render_markdown_page
-from topology.planning.report_document import encode_report
-from topology.planning.report_page import build_report_page
+from watershed.topology.client_inventory_json import (
+    build_client_schema,
+    decode_client_inventory,
+    encode_client_inventory,
+)
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryTopic
+from watershed.topology.loader import parse_topology
+from watershed.topology.planning import estimate_migration
+from watershed.topology.planning.client_overview import find_application, summarise_cluster_clients
+from watershed.topology.planning.html import render_html_page
+from watershed.topology.planning.markdown import render_markdown_page
+from watershed.topology.planning.report_document import encode_report
+from watershed.topology.planning.report_page import build_report_page
 
 NOW = 1_800_000_000_000
 NAMES = st.sampled_from(["a", "b", "c", ""])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.kafka_streams import find_streams_topics, is_repartition_topic
+from watershed.topology.kafka_streams import find_streams_topics, is_repartition_topic
 
 TOPICS = ("shop", "shop-eu-total-changelog", "shop-joins-repartition", "shop-notes", "other-total-changelog")
 

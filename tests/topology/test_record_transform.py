@@ -7,13 +7,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from topology import compile_path
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.plan import PlanFlow
-from topology.record_expressions import find_unknown_functions
-from topology.record_transform import RecordTransform
-from topology.rule_manual import complete_example
+from watershed.topology import compile_path
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.record_expressions import find_unknown_functions
+from watershed.topology.record_transform import RecordTransform
+from watershed.topology.rule_manual import complete_example
 
 FLOW = "flows:\n  - source: a\n    target: b\n    topics: {include: [orders]}\n    transform: "
 JSON = 'format: {value: json}, schema: {value: "country string, email string"}'

@@ -27,23 +27,23 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.acls import acls
-from cutover.operations.plan_review import PlanReview
 from tests.topology.rule_cases import stretch, syc, tpc_copied, tpc_kept
 from tests.topology.rule_cases.example import clusters
-from topology.errors import UnreadableTopology
-from topology.inventory import Inventory
-from topology.language import build_language_schema
-from topology.language.flow import FLOW_SETTINGS
-from topology.lint import LintResult
-from topology.loader import LoadedTopology, parse_topology
-from topology.model import Topology
-from topology.plan import Plan
-from topology.plan_builder import build_plan
-from topology.rule import Rule, RuleContext
-from topology.rule_manual import build_example_inventory, complete_example
-from topology.rules import RULES
-from topology.unsupported_settings import UNSUPPORTED_SETTINGS, find_unsupported_settings
+from watershed.cli.acls import acls
+from watershed.cutover.operations.plan_review import PlanReview
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.inventory import Inventory
+from watershed.topology.language import build_language_schema
+from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.lint import LintResult
+from watershed.topology.loader import LoadedTopology, parse_topology
+from watershed.topology.model import Topology
+from watershed.topology.plan import Plan
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.rules import RULES
+from watershed.topology.unsupported_settings import UNSUPPORTED_SETTINGS, find_unsupported_settings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -322,7 +322,7 @@ def list_places(key: str) -> list[list[str]]:
 @cache
 def read_examples(code: str) -> list[tuple[dict[str, Any], Inventory | None]]:
     """The documents of a rule's manual and of its tests, with their scans."""
-    folder = files("topology.rules") / "examples" / code
+    folder = files("watershed.topology.rules") / "examples" / code
     texts = [(folder / f"{name}.yaml").read_text() for name in ("bad", "good")]
     texts += [case[2] for room in (stretch, syc, tpc_kept, tpc_copied) for case in room.CASES if case[1] == code]
     texts += MORE_EXAMPLES.get(code, [])

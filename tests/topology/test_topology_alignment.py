@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology.loader import parse_topology
-from topology.plan_builder import build_plan
-from topology.rule_manual import complete_example
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule_manual import complete_example
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}, offsets: aligned%s}\n"
 

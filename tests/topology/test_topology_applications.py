@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.application_controls import (
+from watershed.topology import compile_path
+from watershed.topology.application_controls import (
     AirflowControl,
     HttpAuthentication,
     KubernetesControl,
     PlanApplication,
 )
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.migration_waves import PlanMigration
-from topology.secret_ref import SecretRef
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.secret_ref import SecretRef
 
 HEAD = """\
 apiVersion: topology/v1alpha1

@@ -19,15 +19,15 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.main import main
 from tests.topology.hostile_names import HOSTILE_NAME
 from tests.topology.strimzi_schema import build_resource_schema
 from tests.topology.terraform_schema import TERRAFORM_SCHEMA
-from topology import compile_path
-from topology.assets.asset_formats import render_asset_folder
-from topology.assets.asset_names import build_resource_names, is_kubernetes_name
-from topology.assets.sayable_assets import keep_sayable
-from topology.assets.target_assets import (
+from watershed.cli.main import main
+from watershed.topology import compile_path
+from watershed.topology.assets.asset_formats import render_asset_folder
+from watershed.topology.assets.asset_names import build_resource_names, is_kubernetes_name
+from watershed.topology.assets.sayable_assets import keep_sayable
+from watershed.topology.assets.target_assets import (
     AssetChoice,
     AssetQuota,
     AssetTopic,
@@ -36,11 +36,11 @@ from topology.assets.target_assets import (
     collect_target_assets,
     parse_quota_entity,
 )
-from topology.errors import IncompleteInventory
-from topology.interop.yaml_document import render_yaml_document
-from topology.inventory import Inventory, InventoryAcl, InventoryBroker, InventoryCluster, InventoryTopic
-from topology.inventory_json import encode_inventory
-from topology.plan import Plan, PlanCluster, PlanSecurity
+from watershed.topology.errors import IncompleteInventory
+from watershed.topology.interop.yaml_document import render_yaml_document
+from watershed.topology.inventory import Inventory, InventoryAcl, InventoryBroker, InventoryCluster, InventoryTopic
+from watershed.topology.inventory_json import encode_inventory
+from watershed.topology.plan import Plan, PlanCluster, PlanSecurity
 
 _FILE = """apiVersion: topology/v1alpha1
 kind: Topology

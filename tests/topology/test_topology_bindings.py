@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import choose_examples
-from topology.acl_translation import find_surplus_acls, render_acl, translate_acls
-from topology.inventory import InventoryAcl
-from topology.naming import Naming, build_prefix_naming, build_template_naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import AclSync, GroupSync, NameFilter, SyncSettings
+from watershed.topology.acl_translation import find_surplus_acls, render_acl, translate_acls
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import Naming, build_prefix_naming, build_template_naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import AclSync, GroupSync, NameFilter, SyncSettings
 
 IDENTITY = Naming()
 EVERY = NameFilter()

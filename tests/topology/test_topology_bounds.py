@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.topology.rule_cases.example import FLOW, found
-from topology import compile_path
-from topology.copy_bounds import CopyBound, build_offsets_bound, parse_instant, render_instant
-from topology.interop.import_formats import import_text
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import parse_topology
-from topology.plan import decode_plan, encode_plan
-from topology.rule_manual import complete_example
-from topology.value_origin import render_value_origins
+from watershed.topology import compile_path
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound, parse_instant, render_instant
+from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import decode_plan, encode_plan
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.value_origin import render_value_origins
 
 FILE = """\
 defaults: {delivery: {start: {timestamp: "2026-11-01T00:00:00Z"}}}

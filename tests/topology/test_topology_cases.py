@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.reports.text import render_frames
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.reports.text import render_frames
 
 CASES = Path(__file__).parents[1] / "cases" / "lint"
 

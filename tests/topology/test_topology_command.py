@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters.required_role_acls import RequiredRight, derive_required_rights
-from cutover.groups.group_configs import _remedy
-from lab.pasted_script import run_pasted_script
-from replicator.partition_states import REMEDIES, Halt
-from topology import compile_path
-from topology.acl_translation import render_operation
-from topology.interop.export_formats import export_topology
-from topology.loader import load_topology
-from topology.plan import Plan
-from topology.shell_command import quote_shell_argument, render_shell_command
-from topology.text_escaping import escape_controls
+from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
+from watershed.cutover.groups.group_configs import _remedy
+from watershed.lab.pasted_script import run_pasted_script
+from watershed.replicator.partition_states import REMEDIES, Halt
+from watershed.topology import compile_path
+from watershed.topology.acl_translation import render_operation
+from watershed.topology.interop.export_formats import export_topology
+from watershed.topology.loader import load_topology
+from watershed.topology.plan import Plan
+from watershed.topology.shell_command import quote_shell_argument, render_shell_command
+from watershed.topology.text_escaping import escape_controls
 
 HOSTILE = (
     "a'; touch escaped; '",

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.egress_compression import EgressCompression
-from topology.loader import parse_topology
-from topology.plan import decode_plan, encode_plan
-from topology.rule_manual import complete_example
-from topology.value_origin import render_value_origins
+from watershed.topology import compile_path
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import decode_plan, encode_plan
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.value_origin import render_value_origins
 
 FILE = """\
 defaults: {compression: {codec: lz4, level: 3}}

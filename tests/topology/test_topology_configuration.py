@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from topology.baseline import read_baseline
-from topology.errors import UnreadableTopology
-from topology.finding import LintFinding
-from topology.lint import lint_path, lint_topology
-from topology.lint_configuration import LintConfiguration, read_lint_configuration, read_nearest_configuration
-from topology.loader import parse_topology
-from topology.reports import render_lint_report
-from topology.rule_manual import complete_example
+from watershed.topology.baseline import read_baseline
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_path, lint_topology
+from watershed.topology.lint_configuration import LintConfiguration, read_lint_configuration, read_nearest_configuration
+from watershed.topology.loader import parse_topology
+from watershed.topology.reports import render_lint_report
+from watershed.topology.rule_manual import complete_example
 
 PLAIN = complete_example("flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n")
 MERGED = complete_example(

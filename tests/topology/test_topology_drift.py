@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.drift import FieldDrift, find_drift
-from topology.inventory import Inventory
-from topology.loader import parse_topology
-from topology.plan import Plan, decode_plan, encode_plan
-from topology.plan_builder import build_plan
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.drift import FieldDrift, find_drift
+from watershed.topology.inventory import Inventory
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import Plan, decode_plan, encode_plan
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 

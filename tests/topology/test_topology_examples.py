@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.lint import lint_path
-from topology.plan import decode_plan, encode_plan
+from watershed.topology import compile_path
+from watershed.topology.lint import lint_path
+from watershed.topology.plan import decode_plan, encode_plan
 
 EXAMPLES = Path(__file__).parents[2] / "topology" / "examples"
 PATTERNS = {

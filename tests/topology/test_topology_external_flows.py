@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from topology.external_flows import ExternalFlow, render_external_flows
-from topology.lint import LintResult, lint_topology
-from topology.loader import load_topology, parse_topology
-from topology.model import Topology
-from topology.naming import build_prefix_naming
-from topology.picture import render_picture
-from topology.plan import Plan, PlanFlow, decode_plan, encode_plan
-from topology.plan_builder import build_plan
-from topology.rule_manual import build_example_inventory, complete_example
-from topology.selectors import Selector, TopicSelection
+from watershed.topology.external_flows import ExternalFlow, render_external_flows
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import load_topology, parse_topology
+from watershed.topology.model import Topology
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.picture import render_picture
+from watershed.topology.plan import Plan, PlanFlow, decode_plan, encode_plan
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.selectors import Selector, TopicSelection
 
 OURS = "flows:\n  - {source: a, target: b, topics: {include: [orders]}%s}\n"
 MARK = ", transform: {set: {headers.by-us: \"'1'\"}}"

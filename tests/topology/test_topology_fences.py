@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from replicator.sync.quotas import find_quota_differences
-from topology.acl_translation import translate_acls
-from topology.inventory import InventoryAcl
-from topology.loader import parse_topology
-from topology.plan import Plan
-from topology.plan_builder import build_plan
-from topology.rule_manual import complete_example
-from topology.sync_settings import SyncSettings
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.sync.quotas import find_quota_differences
+from watershed.topology.acl_translation import translate_acls
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import Plan
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.sync_settings import SyncSettings
 
 SYNC = "sync: {acls: {mode: continuous}, quotas: {mode: continuous}}"
 TEXT = f"""\

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.errors import UnreadableTopology
-from topology.lint import LintResult, lint_path, lint_topologies, lint_topology
-from topology.loader import load_topologies
+from watershed.topology import compile_path
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.lint import LintResult, lint_path, lint_topologies, lint_topology
+from watershed.topology.loader import load_topologies
 
 HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: %s}\n"
 CLUSTERS = "clusters:\n  a: {bootstrap: [k1.a.example.internal:9092]}\n  b: {bootstrap: [k1.b.example.internal:9092]}\n"

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from topology.cluster_capabilities import (
+from watershed.topology.cluster_capabilities import (
     IDEMPOTENCE,
     LOG_ENDS,
     SEQUENCE_CHECK,
@@ -16,7 +16,7 @@ from topology.cluster_capabilities import (
     RequestVersions,
     TriedCapability,
 )
-from topology.delivery_guarantee import (
+from watershed.topology.delivery_guarantee import (
     AT_LEAST_ONCE,
     Delivery,
     decide_guarantee,
@@ -24,11 +24,11 @@ from topology.delivery_guarantee import (
     list_request_needs,
     name_guarantee,
 )
-from topology.egress_compression import CODEC_LEVELS, CompressionCodec, build_egress_compression
-from topology.plan import PlanFlow
-from topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import NO_SYNC
+from watershed.topology.egress_compression import CODEC_LEVELS, CompressionCodec, build_egress_compression
+from watershed.topology.plan import PlanFlow
+from watershed.topology.repeat_obstacles import decide_flow_guarantee, explain_repeat_obstacle
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import NO_SYNC
 
 EVERYTHING = {need.request: RequestVersions(0, 99) for need in list_request_needs("target", "transactions")}
 FULL = ClusterCapabilities("b", "id-b", 1, 3, 3, EVERYTHING, topic_ids=True, oldest_release="4.3", newest_release="4.3")

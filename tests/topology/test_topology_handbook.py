@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 import yaml
 
-from topology.generated_docs import render_doc_pages, render_language_reference
-from topology.language import TOPOLOGY_SHAPE, build_language_schema
-from topology.rule_manual import parse_rule_manual
-from topology.rules import RULES
-from topology.scalar_shape import YamlShape
-from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape
+from watershed.topology.generated_docs import render_doc_pages, render_language_reference
+from watershed.topology.language import TOPOLOGY_SHAPE, build_language_schema
+from watershed.topology.rule_manual import parse_rule_manual
+from watershed.topology.rules import RULES
+from watershed.topology.scalar_shape import YamlShape
+from watershed.topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "topology" / "examples"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.interop.hcl import HclBlock, HclValue, parse_hcl
+from watershed.topology.interop.hcl import HclBlock, HclValue, parse_hcl
 
 
 def body(text: str) -> HclBlock:

@@ -100,7 +100,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
 def _whole_process(arguments: list[str], compiled: Path) -> float:
     """CPU seconds from the interpreter's first instruction to its last; `compiled`: a folder that is not there."""
-    program = "import sys; from cli.main import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from watershed.cli.main import main; sys.exit(main(sys.argv[1:]))"
     own = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": str(compiled)}
     child = subprocess.Popen([sys.executable, "-c", program, *arguments], cwd=ROOT, env=own, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(child.pid, 0)

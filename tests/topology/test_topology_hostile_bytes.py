@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology import pattern_automaton
-from topology.errors import BadSelector, TopologyError
-from topology.lint import LintResult, lint_topology
-from topology.loader import load_topology, parse_topology
-from topology.selection_overlap import find_shortest_overlap, limit_overlap_work
-from topology.selectors import Selector, TopicSelection
-from topology.text_escaping import escape_controls, shorten_and_escape
-from topology.yaml_tree import split_yaml_lines
+from watershed.topology import pattern_automaton
+from watershed.topology.errors import BadSelector, TopologyError
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import load_topology, parse_topology
+from watershed.topology.selection_overlap import find_shortest_overlap, limit_overlap_work
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.text_escaping import escape_controls, shorten_and_escape
+from watershed.topology.yaml_tree import split_yaml_lines
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "topology" / "examples").rglob("*.yaml"))
 TEXTS = [path.read_text(encoding="utf-8") for path in EXAMPLES]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from topology.interop.import_formats import import_text
-from topology.interop.import_report import (
+from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.import_report import (
     ImportReport,
     build_import_report,
     render_import_findings,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from topology.interop.import_formats import import_path
-from topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
-from topology.interop.topology_writer import render_topology_file
-from topology.lint import lint_topology
-from topology.loader import parse_topology
+from watershed.topology.interop.import_formats import import_path
+from watershed.topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 FILES = sorted(path for path in CASES.iterdir() if path.suffix in (".properties", ".yaml", ".json"))

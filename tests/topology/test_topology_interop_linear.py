@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan
-from topology.interop import java_properties
-from topology.interop.client_security import check_literal_secrets
-from topology.interop.hcl import HclValue
-from topology.interop.import_notes import ImportNotes, has_placeholder, is_secret_placeholder
-from topology.interop.linking_filters import build_link_filter
-from topology.interop.linking_import import _words
-from topology.interop.mm2_topic_list import parse_topic_list
-from topology.interop.remark_lines import Remark, render_remark_lines
-from topology.interop.terraform_module import TerraformModule
-from topology.loader import parse_topology
-from topology.selectors import Selector
-from topology.value_wording import _SECRET_TEXT
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop import java_properties
+from watershed.topology.interop.client_security import check_literal_secrets
+from watershed.topology.interop.hcl import HclValue
+from watershed.topology.interop.import_notes import ImportNotes, has_placeholder, is_secret_placeholder
+from watershed.topology.interop.linking_filters import build_link_filter
+from watershed.topology.interop.linking_import import _words
+from watershed.topology.interop.mm2_topic_list import parse_topic_list
+from watershed.topology.interop.remark_lines import Remark, render_remark_lines
+from watershed.topology.interop.terraform_module import TerraformModule
+from watershed.topology.loader import parse_topology
+from watershed.topology.selectors import Selector
+from watershed.topology.value_wording import _SECRET_TEXT
 
 LONG = 200_000
 PAIR = (

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import choose_examples
-from topology.interop.import_notes import ImportNotes, is_setting_name
-from topology.interop.java_properties import escape_property, parse_properties
-from topology.interop.mm2_topic_list import encode_java_regex, encode_topic_list, parse_topic_list
-from topology.selectors import Selector
+from watershed.topology.interop.import_notes import ImportNotes, is_setting_name
+from watershed.topology.interop.java_properties import escape_property, parse_properties
+from watershed.topology.interop.mm2_topic_list import encode_java_regex, encode_topic_list, parse_topic_list
+from watershed.topology.selectors import Selector
 
 NAMES = [
     "orders",

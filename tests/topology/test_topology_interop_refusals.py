@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cli.main import main
-from topology.errors import UnreadableTopology
-from topology.interop.export_formats import EXPORT_FORMATS, export_topology
-from topology.interop.import_formats import IMPORT_FORMATS, import_path, import_text
-from topology.interop.import_report import build_import_report
-from topology.interop.topology_writer import quote_yaml_text
+from watershed.cli.main import main
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.interop.export_formats import EXPORT_FORMATS, export_topology
+from watershed.topology.interop.import_formats import IMPORT_FORMATS, import_path, import_text
+from watershed.topology.interop.import_report import build_import_report
+from watershed.topology.interop.topology_writer import quote_yaml_text
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 EXAMPLE = Path(__file__).parents[2] / "topology" / "examples" / "active_standby.yaml"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology.interop.export_formats import ExportedTopology, export_topology
-from topology.interop.import_formats import import_text
-from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import load_topology, parse_topology
-from topology.model import Flow, Topology
-from topology.plan import PlanFlow
-from topology.selectors import Selector
+from watershed.topology.interop.export_formats import ExportedTopology, export_topology
+from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import load_topology, parse_topology
+from watershed.topology.model import Flow, Topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "topology" / "examples").glob("*.yaml"))
 FORMATS = ["mm2", "strimzi"]

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import choose_examples
-from topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
-from topology.errors import UnreadableInventory
-from topology.inventory import (
+from watershed.topology.cluster_capabilities import ClusterCapabilities, RequestVersions, TriedCapability
+from watershed.topology.errors import UnreadableInventory
+from watershed.topology.inventory import (
     Inventory,
     InventoryAcl,
     InventoryBroker,
@@ -21,13 +21,13 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import (
+from watershed.topology.inventory_json import (
     decode_capability_record,
     decode_inventory,
     encode_capability_record,
     encode_inventory,
 )
-from topology.inventory_schema import build_inventory_schema
+from watershed.topology.inventory_schema import build_inventory_schema
 
 WORDS = st.text(max_size=12)
 COUNTS = st.integers(0, 2**62)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from topology.external_flows import ExternalFlow
-from topology.loader import parse_topology
+from watershed.cli.main import main
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.loader import parse_topology
 
 CASES = Path(__file__).parents[1] / "cases" / "interop"
 MIRRORMAKER = """clusters = us, eu

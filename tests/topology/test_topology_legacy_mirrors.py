@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import UnreadableTopology
-from topology.interop.import_formats import ForeignDocument, import_path, import_text
-from topology.interop.imported_topology import ImportedTopology
-from topology.interop.legacy_mirror_import import recognises
-from topology.selectors import Selector
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.interop.import_formats import ForeignDocument, import_path, import_text
+from watershed.topology.interop.imported_topology import ImportedTopology
+from watershed.topology.interop.legacy_mirror_import import recognises
+from watershed.topology.selectors import Selector
 
 CONSUMER = "bootstrap.servers=k1.a.example.internal:9092\ngroup.id=mirror\nauto.offset.reset=earliest\n"
 PRODUCER = "bootstrap.servers=k1.b.example.internal:9092\nacks=all\ncompression.type=lz4\n"

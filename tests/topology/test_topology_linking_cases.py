@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import UnreadableTopology
-from topology.interop.import_formats import import_path, import_text
-from topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import parse_topology
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.interop.import_formats import import_path, import_text
+from watershed.topology.interop.import_report import build_import_report, render_import_findings, render_not_carried
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import parse_topology
 
 CASES = Path(__file__).parents[1] / "cases" / "linking"
 PATHS = sorted(path for path in CASES.iterdir() if path.name not in ("expected", "broken.tf"))

@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.errors import UnreadableTopology
-from topology.interop import linking_import, replicator_import, terraform_import
-from topology.interop.import_formats import ForeignDocument
-from topology.interop.import_report import build_import_report
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.interop import linking_import, replicator_import, terraform_import
+from watershed.topology.interop.import_formats import ForeignDocument
+from watershed.topology.interop.import_report import build_import_report
 
 LINK = """resource "confluent_cluster_link" "x" {
   link_name = local.a

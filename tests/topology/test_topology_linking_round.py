@@ -8,16 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cli.main import main
-from topology.interop.import_formats import import_path, import_text
-from topology.interop.import_notes import ImportNotes
-from topology.interop.imported_topology import NotCarried
-from topology.interop.linking_export import render_link_properties, write
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import load_topology, parse_topology
-from topology.model import Flow, Topology
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import Selector, TopicSelection
+from watershed.cli.main import main
+from watershed.topology.interop.import_formats import import_path, import_text
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.imported_topology import NotCarried
+from watershed.topology.interop.linking_export import render_link_properties, write
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import load_topology, parse_topology
+from watershed.topology.model import Flow, Topology
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import Selector, TopicSelection
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "topology" / "examples").glob("*.yaml"))
 ALL = Selector("glob", "*")

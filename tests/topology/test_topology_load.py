@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.errors import InvalidTopology, NotInPlan, UnreadablePlan, UnreadableTopology
-from topology.lint import lint_topology
-from topology.loader import load_topology, parse_topology
-from topology.plan import decode_plan, encode_plan
-from topology.rule_manual import complete_example
-from topology.topology_files import list_topology_files
-from topology.value_origin import render_value_origins
+from watershed.topology import compile_path
+from watershed.topology.errors import InvalidTopology, NotInPlan, UnreadablePlan, UnreadableTopology
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import load_topology, parse_topology
+from watershed.topology.plan import decode_plan, encode_plan
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.topology_files import list_topology_files
+from watershed.topology.value_origin import render_value_origins
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n"
 

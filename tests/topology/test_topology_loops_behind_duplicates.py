@@ -13,9 +13,9 @@ import pytest
 from tests.topology.pump.files import Document
 from tests.topology.pump.judge import CYCLES, Case, case_of, check_all
 from tests.topology.pump.pump import pump
-from topology.lint import lint_topology
-from topology.selectors import Selector, TopicSelection
-from topology.topic_symbols import TopicSymbol
+from watershed.topology.lint import lint_topology
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.topic_symbols import TopicSymbol
 
 SWAP = {"policy": "map", "map": {"t1": "x1", "x1": "t1"}}
 LOOSE = {"provenance": {"guard": "none"}}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from topology.interop.import_formats import import_path
-from topology.interop.mm2_export import write
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import parse_topology
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.model import Topology
-from topology.plan import PlanFlow
+from watershed.topology.interop.import_formats import import_path
+from watershed.topology.interop.mm2_export import write
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import parse_topology
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanFlow
 
 HEAD = """
 apiVersion: topology/v1alpha1

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from topology.errors import UnreadableTopology
-from topology.lint import lint_topology
-from topology.loader import STDIN_PATH, load_topology, parse_topology
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import STDIN_PATH, load_topology, parse_topology
 
 CLEAN = """\
 apiVersion: topology/v1alpha1

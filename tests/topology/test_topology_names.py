@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import naming, pattern_automaton
-from topology.errors import BadSelector
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import Selector, TopicSelection
+from watershed.topology import naming, pattern_automaton
+from watershed.topology.errors import BadSelector
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import Selector, TopicSelection
 
 NAMES = st.text(alphabet="ab.", min_size=1, max_size=8)
 PATTERNS = st.recursive(

@@ -8,14 +8,14 @@ from xml.etree import ElementTree as xml
 
 import pytest
 
-from topology.loader import parse_topology
-from topology.model import Topology
-from topology.picture import render_picture
-from topology.picture.edge import Edge
-from topology.picture.layout import arrange_columns
-from topology.picture.mermaid_graphviz import render_graphviz, render_mermaid
-from topology.picture.svg import render_svg
-from topology.rule_manual import complete_example
+from watershed.topology.loader import parse_topology
+from watershed.topology.model import Topology
+from watershed.topology.picture import render_picture
+from watershed.topology.picture.edge import Edge
+from watershed.topology.picture.layout import arrange_columns
+from watershed.topology.picture.mermaid_graphviz import render_graphviz, render_mermaid
+from watershed.topology.picture.svg import render_svg
+from watershed.topology.rule_manual import complete_example
 
 SVG = "{http://www.w3.org/2000/svg}"
 PAIR = """flows:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryGroup, InventoryTopic
-from topology.loader import parse_topology
-from topology.model import Topology
-from topology.planning import Assumptions, MigrationEstimate, estimate_migration
-from topology.planning.copy_estimate import CopyEstimate
-from topology.planning.html import render_html_page
-from topology.planning.markdown import render_markdown_page
-from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, Sentence, Table
-from topology.planning.report_page import build_report_page
-from topology.rounded_amounts import (
+from watershed.topology.inventory import Inventory, InventoryBroker, InventoryCluster, InventoryGroup, InventoryTopic
+from watershed.topology.loader import parse_topology
+from watershed.topology.model import Topology
+from watershed.topology.planning import Assumptions, MigrationEstimate, estimate_migration
+from watershed.topology.planning.copy_estimate import CopyEstimate
+from watershed.topology.planning.html import render_html_page
+from watershed.topology.planning.markdown import render_markdown_page
+from watershed.topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, Sentence, Table
+from watershed.topology.planning.report_page import build_report_page
+from watershed.topology.rounded_amounts import (
     render_cost,
     render_first_names,
     render_rounded_duration,

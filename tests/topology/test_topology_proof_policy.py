@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.errors import InvalidTopology
-from topology.plan import Plan, decode_plan, encode_plan
-from topology.proof_policy import ProofPolicy
+from watershed.topology import compile_path
+from watershed.topology.errors import InvalidTopology
+from watershed.topology.plan import Plan, decode_plan, encode_plan
+from watershed.topology.proof_policy import ProofPolicy
 
 FILE = """
 apiVersion: topology/v1alpha1

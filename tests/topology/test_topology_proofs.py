@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.lint import LintResult, lint_topology
-from topology.loader import LoadedTopology, parse_topology
-from topology.plan import PlanFlow, decode_plan, encode_plan
-from topology.plan_builder import build_plan
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import LoadedTopology, parse_topology
+from watershed.topology.plan import PlanFlow, decode_plan, encode_plan
+from watershed.topology.plan_builder import build_plan
 
 CLUSTERS = ["a", "b", "c", "d"]
 NAMINGS: list[dict[str, Any]] = [

@@ -15,11 +15,11 @@ from tests.topology.pump.faults import FAULTS
 from tests.topology.pump.files import Document, documents, shuffled, text_of
 from tests.topology.pump.judge import Case, case_of, check_all, kinds, told
 from tests.topology.pump.pump import pump
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.plan_builder import build_plan
-from topology.rule import Rule
-from topology.rules import RULES
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule import Rule
+from watershed.topology.rules import RULES
 
 pytestmark = pytest.mark.slow
 GRF = [rule for rule in RULES if rule.code.startswith("GRF")]

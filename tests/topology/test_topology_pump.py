@@ -11,9 +11,9 @@ from tests.topology.pump.judge import case_of
 from tests.topology.pump.outcome import births
 from tests.topology.pump.pump import pump
 from tests.topology.pump.walk import walk
-from topology.naming import Naming
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.topology.naming import Naming
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 
 def flow(source: str, target: str, **settings) -> PlanFlow:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import integers
 
-from topology.quantities import (
+from watershed.topology.quantities import (
     FOREVER_MS,
     parse_duration,
     parse_rate,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from topology.errors import UnreadableTopology
-from topology.interop.import_formats import ForeignDocument, import_text
-from topology.interop.imported_topology import ImportedFlow, ImportedTopology
-from topology.interop.replicator_import import read
-from topology.selectors import Selector
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.interop.import_formats import ForeignDocument, import_text
+from watershed.topology.interop.imported_topology import ImportedFlow, ImportedTopology
+from watershed.topology.interop.replicator_import import read
+from watershed.topology.selectors import Selector
 
 PLAIN = {
     "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector",

@@ -11,12 +11,12 @@ from xml.etree import ElementTree as xml
 import jsonschema
 import pytest
 
-from lab.jars import fetch_jars
-from topology.lint import LintResult, lint_topology
-from topology.loader import parse_topology
-from topology.reports import render_lint_report
-from topology.rule_manual import complete_example
-from topology.rules import RULES
+from watershed.lab.jars import fetch_jars
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.reports import render_lint_report
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.rules import RULES
 
 LOOP = "  - {source: %s, target: %s, topics: {include: [t]}, provenance: {guard: none}}\n"
 PLAIN = complete_example("flows:\n  - {source: a, target: b, topics: {include: [t]}}\n")

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from topology.interop.import_formats import import_text
-from topology.interop.import_report import build_import_report
-from topology.lint import lint_topology
-from topology.lint_configuration import LintConfiguration
-from topology.loader import parse_topology
-from topology.rule import Profile, Rule
-from topology.rule_manual import build_example_inventory, complete_example, parse_rule_manual, render_rule_manual
-from topology.rules import RULES
+from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.import_report import build_import_report
+from watershed.topology.lint import lint_topology
+from watershed.topology.lint_configuration import LintConfiguration
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule import Profile, Rule
+from watershed.topology.rule_manual import (
+    build_example_inventory,
+    complete_example,
+    parse_rule_manual,
+    render_rule_manual,
+)
+from watershed.topology.rules import RULES
 
 
 def codes(example: str, rule: Rule | None = None, profile: Profile = "regular") -> dict[str, str]:

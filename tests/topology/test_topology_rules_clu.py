@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 
 def said(code: str, text: str) -> list[str]:

@@ -7,12 +7,12 @@ from itertools import permutations
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.lint import lint_topology
-from topology.lint_configuration import LintConfiguration
-from topology.loader import parse_topology
-from topology.migration_waves import LagGate, Wave, compute_wave_hash
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_topology
+from watershed.topology.lint_configuration import LintConfiguration
+from watershed.topology.loader import parse_topology
+from watershed.topology.migration_waves import LagGate, Wave, compute_wave_hash
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 CLUSTERS = """\
 clusters:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.rule_manual import build_example_inventory, complete_example
-from topology.rules.nam.nam306_unescaped_dot import find_unescaped_dots
-from topology.rules.nam.nam313_class_without_dots import find_classes_without_dots
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.rules.nam.nam306_unescaped_dot import find_unescaped_dots
+from watershed.topology.rules.nam.nam313_class_without_dots import find_classes_without_dots
 
 SCAN = "--- # topology scan\n"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.lint import lint_topology
-from topology.lint_configuration import LintConfiguration
-from topology.loader import parse_topology
-from topology.plan_builder import build_plan
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_topology
+from watershed.topology.lint_configuration import LintConfiguration
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 SCAN = "--- # topology scan\n"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.inventory import Inventory
-from topology.lint import LintResult, lint_topology
-from topology.loader import parse_topology
-from topology.reports import render_lint_report
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.finding import LintFinding
+from watershed.topology.inventory import Inventory
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.reports import render_lint_report
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 FORMATS = ("text", "concise", "json", "github", "sarif", "junit")
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [orders]}}\n"

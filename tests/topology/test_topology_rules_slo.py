@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.lint import lint_topology
-from topology.lint_configuration import LintConfiguration
-from topology.loader import parse_topology
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_topology
+from watershed.topology.lint_configuration import LintConfiguration
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 
 def found(example: str, code: str, **options: object) -> list[LintFinding]:

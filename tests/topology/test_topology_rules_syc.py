@@ -7,7 +7,7 @@ import pytest
 from tests.topology.rule_cases import stretch
 from tests.topology.rule_cases.example import FLOW, ORDERS, clusters, found, topics
 from tests.topology.rule_cases.syc import BOTH, CASES, DIRECT, PAIR
-from topology.language.scalars import REGISTRY_URL_SHAPE
+from watershed.topology.language.scalars import REGISTRY_URL_SHAPE
 
 _ALL = [*CASES, *stretch.CASES]
 

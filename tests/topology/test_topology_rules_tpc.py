@@ -6,11 +6,11 @@ import pytest
 
 from tests.topology.rule_cases import tpc_copied, tpc_kept
 from tests.topology.rule_cases.example import FLOW, ORDERS, SLO, clusters, found, topics
-from topology.loader import parse_topology
-from topology.rule import RuleContext
-from topology.rule_manual import build_example_inventory, complete_example
-from topology.rules.tpc.reserved_names import describe_reserved_name, is_streams_name
-from topology.topic_facts import ClusterFacts
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule import RuleContext
+from watershed.topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.rules.tpc.reserved_names import describe_reserved_name, is_streams_name
+from watershed.topology.topic_facts import ClusterFacts
 
 CASES = (*tpc_kept.CASES, *tpc_copied.CASES)
 

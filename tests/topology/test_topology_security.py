@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from topology.finding import LintFinding
-from topology.interop.import_formats import import_text
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.plan import Plan, PlanKerberos, PlanOAuth, PlanSecurity, decode_plan, encode_plan
-from topology.plan_builder import build_plan
-from topology.secret_ref import SecretRef
+from watershed.topology.finding import LintFinding
+from watershed.topology.interop.import_formats import import_text
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import Plan, PlanKerberos, PlanOAuth, PlanSecurity, decode_plan, encode_plan
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.secret_ref import SecretRef
 
 HEAD = "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: x}\n"
 OAUTH = "{protocol: SASL_SSL, mechanism: OAUTHBEARER, credentials: {env: A}, oauth: {token_endpoint: 'ENDPOINT'}}"

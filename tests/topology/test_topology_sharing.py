@@ -13,11 +13,11 @@ from tests.examples import choose_examples
 from tests.topology.pump.files import NAMES, Document, documents, text_of
 from tests.topology.pump.judge import case_of
 from tests.topology.pump.outcome import Place, births, named
-from topology.delivery_mode import DeliveryMode, choose_delivery_modes, number_loop_components
-from topology.loader import parse_topology
-from topology.model import Flow, Topology
-from topology.plan import PlanFlow
-from topology.rule_manual import complete_example
+from watershed.topology.delivery_mode import DeliveryMode, choose_delivery_modes, number_loop_components
+from watershed.topology.loader import parse_topology
+from watershed.topology.model import Flow, Topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.rule_manual import complete_example
 
 FIXED = settings(
     derandomize=True,

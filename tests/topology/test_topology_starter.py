@@ -9,14 +9,14 @@ from types import MappingProxyType
 import pytest
 from click.testing import CliRunner
 
-from cli.graph import graph
-from cli.init import init
-from topology.inventory import Inventory, InventoryCluster, InventoryGroup, InventoryTopic
-from topology.inventory_json import encode_inventory
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.rules.mig.mig830_unknown_group import has_hidden_groups
-from topology.starter_file import MAX_LISTED_TOPICS, StarterCluster, render_starter_file
+from watershed.cli.graph import graph
+from watershed.cli.init import init
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryGroup, InventoryTopic
+from watershed.topology.inventory_json import encode_inventory
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.rules.mig.mig830_unknown_group import has_hidden_groups
+from watershed.topology.starter_file import MAX_LISTED_TOPICS, StarterCluster, render_starter_file
 
 TWO = (
     "--cluster",

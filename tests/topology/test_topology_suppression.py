@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.suppression import parse_suppressions
+from watershed.topology.suppression import parse_suppressions
 
 COMMENT = "# lint: ignore[SYN005] why"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from topology.inventory import InventoryCluster, InventoryTopic
-from topology.loader import parse_topology
-from topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
-from topology.rule_manual import complete_example
-from topology.target_configs import (
+from watershed.topology.inventory import InventoryCluster, InventoryTopic
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import NEVER_SYNCED_CONFIGS, PlanFlow
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.target_configs import (
     build_target_configs,
     count_created_replicas,
     find_withdrawn_configs,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from topology.generated_docs import render_language_reference
-from topology.language.flow import FLOW_SETTINGS
-from topology.loader import parse_topology
-from topology.rule_manual import complete_example
-from topology.scalar_shape import YamlShape
-from topology.unsupported_settings import (
+from watershed.topology.generated_docs import render_language_reference
+from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule_manual import complete_example
+from watershed.topology.scalar_shape import YamlShape
+from watershed.topology.unsupported_settings import (
     UNSUPPORTED_SETTINGS,
     describe_unsupported_settings,
     find_unsupported_settings,
 )
-from topology.yaml_shapes import ConvertedShape, NamedShape, RecordShape
+from watershed.topology.yaml_shapes import ConvertedShape, NamedShape, RecordShape
 
 FLOW = "flows:\n  - {source: a, target: b, topics: {include: [{glob: 'orders*'}]}%s}\n"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from topology import compile_path
-from topology.lint import lint_path
+from watershed.topology import compile_path
+from watershed.topology.lint import lint_path
 
 DOCS = Path(__file__).parents[2] / "docs"
 FILES = sorted((DOCS / "vendors").glob("*.yaml"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from topology.acl_translation import render_operation
-from topology.inventory import InventoryAcl
+from watershed.topology.acl_translation import render_operation
+from watershed.topology.inventory import InventoryAcl
 
 
 @dataclass(frozen=True, slots=True)

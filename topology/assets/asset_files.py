@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.assets.target_assets import LeftOutAsset
+from watershed.topology.assets.target_assets import LeftOutAsset
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, get_args
 
-from topology.assets.asset_files import AssetFiles
-from topology.assets.kafka_scripts import write_kafka_scripts
-from topology.assets.sayable_assets import keep_sayable
-from topology.assets.strimzi_resources import write_strimzi_resources
-from topology.assets.target_assets import AssetKind, LeftOutAsset, TargetAssets
-from topology.assets.terraform_resources import write_terraform_resources
-from topology.plan import Plan
-from topology.rounded_amounts import render_counted_noun
-from topology.text_escaping import escape_controls
+from watershed.topology.assets.asset_files import AssetFiles
+from watershed.topology.assets.kafka_scripts import write_kafka_scripts
+from watershed.topology.assets.sayable_assets import keep_sayable
+from watershed.topology.assets.strimzi_resources import write_strimzi_resources
+from watershed.topology.assets.target_assets import AssetKind, LeftOutAsset, TargetAssets
+from watershed.topology.assets.terraform_resources import write_terraform_resources
+from watershed.topology.plan import Plan
+from watershed.topology.rounded_amounts import render_counted_noun
+from watershed.topology.text_escaping import escape_controls
 
 AssetFormat = Literal["strimzi", "terraform", "scripts"]
 ASSET_FORMATS: Final[tuple[AssetFormat, ...]] = get_args(AssetFormat)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from topology.acl_translation import ACL_RESOURCE_OPTIONS, render_acl
-from topology.assets.acl_grouping import AclGroup, group_acls
-from topology.assets.asset_files import AssetFiles
-from topology.assets.asset_names import build_resource_names
-from topology.assets.target_assets import (
+from watershed.topology.acl_translation import ACL_RESOURCE_OPTIONS, render_acl
+from watershed.topology.assets.acl_grouping import AclGroup, group_acls
+from watershed.topology.assets.asset_files import AssetFiles
+from watershed.topology.assets.asset_names import build_resource_names
+from watershed.topology.assets.target_assets import (
     AssetQuota,
     AssetTopic,
     AssetUser,
@@ -22,9 +22,9 @@ from topology.assets.target_assets import (
     TargetAssets,
     render_limit,
 )
-from topology.inventory import InventoryAcl
-from topology.plan import PlanCluster
-from topology.shell_command import quote_shell_argument, render_shell_command
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanCluster
+from watershed.topology.shell_command import quote_shell_argument, render_shell_command
 
 _NAMES_A_COMMAND: Final = (
     100  # of one kafka-acls call; far below the 128 KiB that Linux lets an argument list line have

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from topology.acl_translation import render_acl
-from topology.assets.asset_names import find_name_problem
-from topology.assets.target_assets import (
+from watershed.topology.acl_translation import render_acl
+from watershed.topology.assets.asset_names import find_name_problem
+from watershed.topology.assets.target_assets import (
     AssetKind,
     AssetQuota,
     AssetTopic,
@@ -19,7 +19,7 @@ from topology.assets.target_assets import (
     TargetAssets,
     render_quota_key,
 )
-from topology.inventory import InventoryAcl
+from watershed.topology.inventory import InventoryAcl
 
 # Kafka's own rule for topics (org.apache.kafka.common.internals.Topic), and the letters of its config keys and limits.
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}", re.ASCII)

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from topology.acl_translation import render_acl, render_operation
-from topology.assets.acl_grouping import group_acls
-from topology.assets.asset_files import AssetFiles
-from topology.assets.asset_names import build_resource_names, is_kubernetes_name
-from topology.assets.target_assets import (
+from watershed.topology.acl_translation import render_acl, render_operation
+from watershed.topology.assets.acl_grouping import group_acls
+from watershed.topology.assets.asset_files import AssetFiles
+from watershed.topology.assets.asset_names import build_resource_names, is_kubernetes_name
+from watershed.topology.assets.target_assets import (
     AssetQuota,
     AssetTopic,
     LeftOutAsset,
     TargetAssets,
     render_quota_key,
 )
-from topology.interop.yaml_document import render_yaml_document
-from topology.inventory import InventoryAcl
+from watershed.topology.interop.yaml_document import render_yaml_document
+from watershed.topology.inventory import InventoryAcl
 
 _API_VERSION: Final = "kafka.strimzi.io/v1"
 _RESOURCES: Final = {"TOPIC": "topic", "GROUP": "group", "CLUSTER": "cluster", "TRANSACTIONAL_ID": "transactionalId"}

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
-from topology.acl_translation import render_acl, translate_acls
-from topology.drift import classify_config_change
-from topology.errors import IncompleteInventory
-from topology.inventory import Inventory, InventoryAcl, InventoryCluster, InventoryTopic
-from topology.plan import Plan, PlanCluster, PlanFlow
-from topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
+from watershed.topology.acl_translation import render_acl, translate_acls
+from watershed.topology.drift import classify_config_change
+from watershed.topology.errors import IncompleteInventory
+from watershed.topology.inventory import Inventory, InventoryAcl, InventoryCluster, InventoryTopic
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
 
 AssetKind = Literal["topics", "users", "acls", "quotas"]
 ASSET_KINDS: Final[tuple[AssetKind, ...]] = get_args(AssetKind)

@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from topology.acl_translation import render_acl, render_operation
-from topology.assets.asset_files import AssetFiles
-from topology.assets.asset_names import build_resource_names
-from topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, LeftOutAsset, TargetAssets
-from topology.inventory import InventoryAcl
-from topology.plan import PlanCluster
+from watershed.topology.acl_translation import render_acl, render_operation
+from watershed.topology.assets.asset_files import AssetFiles
+from watershed.topology.assets.asset_names import build_resource_names
+from watershed.topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, LeftOutAsset, TargetAssets
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanCluster
 
 _PROVIDER: Final = "Mongey/kafka"
 _RESOURCES: Final = {"TOPIC": "Topic", "GROUP": "Group", "CLUSTER": "Cluster", "TRANSACTIONAL_ID": "TransactionalID"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes, has_placeholder
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, has_placeholder
 
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:]+\]|[A-Za-z0-9_][A-Za-z0-9._-]*):([0-9]{1,5})")
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from topology.interop.client_tokens import AWS_MSK_IAM, find_foreign_provider, import_provider
-from topology.interop.import_notes import ForeignSetting, ImportNotes, is_secret_placeholder
-from topology.model import Topology
-from topology.plan import PlanCluster
-from topology.secret_ref import SecretRef
+from watershed.topology.interop.client_tokens import AWS_MSK_IAM, find_foreign_provider, import_provider
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, is_secret_placeholder
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanCluster
+from watershed.topology.secret_ref import SecretRef
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
 
 AWS_MSK_IAM = "AWS_MSK_IAM"  # a mechanism of the vendor's Java library; others send the same identity by OAUTHBEARER
 _AWS_LOGIN = "software.amazon.msk.auth.iam."

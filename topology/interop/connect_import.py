@@ -8,28 +8,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan
-from topology.interop import mm2_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import build_client_security, check_literal_secrets
-from topology.interop.import_checks import (
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import build_client_security, check_literal_secrets
+from watershed.topology.interop.import_checks import (
     check_cluster_aliases,
     check_imported_clusters,
     check_mirror_pairs,
     check_replication_factor,
     find_reachable_clusters,
 )
-from topology.interop.import_formats import ForeignDocument, find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.imported_topology import ImportedCluster, ImportedTopology
-from topology.interop.java_properties import parse_properties
-from topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
-from topology.interop.mm2_flow import build_mirror_flow
-from topology.interop.mm2_pair import MirrorCluster, MirrorPair
-from topology.interop.topology_writer import build_cluster_alias
-from topology.interop.yaml_settings import collect_settings, find_scalar_setting, parse_yaml_documents
-from topology.yaml_tree import YamlNode
+from watershed.topology.interop.import_formats import ForeignDocument, find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedTopology
+from watershed.topology.interop.java_properties import parse_properties
+from watershed.topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
+from watershed.topology.interop.mm2_flow import build_mirror_flow
+from watershed.topology.interop.mm2_pair import MirrorCluster, MirrorPair
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.interop.yaml_settings import collect_settings, find_scalar_setting, parse_yaml_documents
+from watershed.topology.yaml_tree import YamlNode
 
 _CLASS = re.compile(r"(?:org\.apache\.kafka\.connect\.mirror\.)?Mirror(Source|Checkpoint|Heartbeat)Connector")
 _ANYWHERE = re.compile(r"Mirror(?:Source|Checkpoint|Heartbeat)Connector")

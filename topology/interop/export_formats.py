@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from topology.interop.imported_topology import NotCarried
-from topology.model import Topology
+from watershed.topology.interop.imported_topology import NotCarried
+from watershed.topology.model import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,14 @@ class _ExportFormat:
 
 
 EXPORT_FORMATS: tuple[_ExportFormat, ...] = (
-    _ExportFormat("mm2", "MirrorMaker 2 properties", "topology.interop.mm2_export"),
+    _ExportFormat("mm2", "MirrorMaker 2 properties", "watershed.topology.interop.mm2_export"),
     _ExportFormat(
-        "strimzi", "Strimzi KafkaMirrorMaker2 resources (v1), one for each target", "topology.interop.strimzi_export"
+        "strimzi",
+        "Strimzi KafkaMirrorMaker2 resources (v1), one for each target",
+        "watershed.topology.interop.strimzi_export",
     ),
     _ExportFormat(
-        "cluster-linking", "properties of cluster links, one for each flow", "topology.interop.linking_export"
+        "cluster-linking", "properties of cluster links, one for each flow", "watershed.topology.interop.linking_export"
     ),
 )
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from topology.finding import FileSpan, Label, Problem
-from topology.interop.hcl_tokens import HclSyntaxError, HclToken, tokenize_hcl
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.interop.hcl_tokens import HclSyntaxError, HclToken, tokenize_hcl
 
 _MAX_DEPTH = 64
 _MAX_PROBLEMS = 50

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.finding import FileSpan
+from watershed.topology.finding import FileSpan
 
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")

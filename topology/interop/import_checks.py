@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from topology.finding import FileSpan, Label
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.imported_topology import ImportedCluster
-from topology.interop.mm2_pair import MirrorCluster, MirrorPair
-from topology.rules.cluster_locations import is_own_machine_host, parse_address_host
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.imported_topology import ImportedCluster
+from watershed.topology.interop.mm2_pair import MirrorCluster, MirrorPair
+from watershed.topology.rules.cluster_locations import is_own_machine_host, parse_address_host
 
 _RELATIVE = {"local", "remote", "source", "target", "primary", "secondary", "backup", "dr", "src", "dst", "destination"}
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from topology.errors import UnreadableTopology
-from topology.finding import Problem
-from topology.interop.imported_topology import ImportedTopology
-from topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import Problem
+from watershed.topology.interop.imported_topology import ImportedTopology
+from watershed.topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
 
 IMPORT_SUFFIXES = (".properties", ".yaml", ".yml", ".json", ".tf", ".conf", ".config", ".cfg")
 _MAX_FILES = 200
@@ -85,22 +85,32 @@ class _ImportFormat:
 
 
 IMPORT_FORMATS: tuple[_ImportFormat, ...] = (
-    _ImportFormat("terraform", "Terraform files with a confluent_cluster_link", "topology.interop.terraform_import"),
-    _ImportFormat("strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "topology.interop.strimzi_import"),
     _ImportFormat(
-        "connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "topology.interop.connect_import"
+        "terraform", "Terraform files with a confluent_cluster_link", "watershed.topology.interop.terraform_import"
     ),
-    _ImportFormat("mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "topology.interop.mm2_import"),
     _ImportFormat(
-        "replicator", "Confluent Replicator's connectors (JSON, properties)", "topology.interop.replicator_import"
+        "strimzi", "a Strimzi KafkaMirrorMaker2 resource (v1beta2, v1)", "watershed.topology.interop.strimzi_import"
+    ),
+    _ImportFormat(
+        "connect", "Connect connectors of MirrorMaker 2 (JSON, properties)", "watershed.topology.interop.connect_import"
+    ),
+    _ImportFormat(
+        "mm2", "MirrorMaker 2 properties (connect-mirror-maker.properties)", "watershed.topology.interop.mm2_import"
+    ),
+    _ImportFormat(
+        "replicator",
+        "Confluent Replicator's connectors (JSON, properties)",
+        "watershed.topology.interop.replicator_import",
     ),
     _ImportFormat(
         "mm1",
         "MirrorMaker 1 and uReplicator (properties of consumer, producer, clusters; a topic mapping)",
-        "topology.interop.legacy_mirror_import",
+        "watershed.topology.interop.legacy_mirror_import",
     ),
     _ImportFormat(
-        "cluster-linking", "cluster links (properties, filters, mirror topics)", "topology.interop.linking_import"
+        "cluster-linking",
+        "cluster links (properties, filters, mirror topics)",
+        "watershed.topology.interop.linking_import",
     ),
 )
 

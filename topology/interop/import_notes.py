@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from topology.finding import FileSpan, Label, Problem, Severity
-from topology.interop.imported_topology import NotCarried
+from watershed.topology.finding import FileSpan, Label, Problem, Severity
+from watershed.topology.interop.imported_topology import NotCarried
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
 
 
 def render_seconds(seconds: int) -> str:

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topology.finding import LintFinding
-from topology.interop.import_notes import UNKNOWN_SETTING
-from topology.interop.imported_topology import ImportedTopology, NotCarried
-from topology.interop.remark_lines import Remark, render_remark_lines
-from topology.interop.topology_writer import render_topology_file
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.reports.text import count_remarks
-from topology.rule import build_finding
-from topology.rules import RULES
-from topology.text_escaping import escape_controls
+from watershed.topology.finding import LintFinding
+from watershed.topology.interop.import_notes import UNKNOWN_SETTING
+from watershed.topology.interop.imported_topology import ImportedTopology, NotCarried
+from watershed.topology.interop.remark_lines import Remark, render_remark_lines
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.reports.text import count_remarks
+from watershed.topology.rule import build_finding
+from watershed.topology.rules import RULES
+from watershed.topology.text_escaping import escape_controls
 
 _RULES = {rule.code: rule for rule in RULES}
 

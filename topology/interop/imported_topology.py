@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology.finding import FileSpan, Problem
-from topology.selectors import Selector
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.selectors import Selector
 
 _Settings = Mapping[str, Any]
 

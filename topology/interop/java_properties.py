@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
-from topology.interop.import_notes import ForeignSetting, ImportNotes, is_setting_name
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, is_setting_name
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _BLANK = " \t\f"

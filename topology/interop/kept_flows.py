@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from topology.errors import UnreadableTopology
-from topology.external_flows import REPLICATOR_HEADER, TOOL_NAMES, ExternalTool
-from topology.interop.imported_topology import ImportedFlow, ImportedTopology
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.external_flows import REPLICATOR_HEADER, TOOL_NAMES, ExternalTool
+from watershed.topology.interop.imported_topology import ImportedFlow, ImportedTopology
 
 ALL_FLOWS: Final = "all"
 _TOOLS: Final[Mapping[str, ExternalTool]] = {

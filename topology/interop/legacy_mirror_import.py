@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan, Label
-from topology.interop import mm2_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import build_client_security, check_literal_secrets
-from topology.interop.import_checks import check_imported_clusters
-from topology.interop.import_formats import ForeignDocument
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
-from topology.interop.java_properties import parse_properties
-from topology.interop.topology_writer import build_cluster_alias
-from topology.selectors import Selector
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import build_client_security, check_literal_secrets
+from watershed.topology.interop.import_checks import check_imported_clusters
+from watershed.topology.interop.import_formats import ForeignDocument
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from watershed.topology.interop.java_properties import parse_properties
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.selectors import Selector
 
 _NAME = r"[a-zA-Z0-9._-]{1,249}"
 _MAPPING = re.compile(rf"[ \t]*({_NAME})[ \t]+({_NAME})[ \t]*")

@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.copy_bounds import render_instant
-from topology.interop.client_security import build_client_properties
-from topology.interop.export_formats import ExportedTopology
-from topology.interop.import_notes import ImportNotes
-from topology.interop.java_properties import escape_property
-from topology.interop.linking_filters import ALL_ACLS_FILTER, EVERY_NAME, build_link_filter, encode_link_filters
-from topology.interop.linking_settings import MAX_LINK_PREFIX_LETTERS
-from topology.interop.mm2_export_topics import has_common_match
-from topology.model import Flow, Topology
-from topology.plan import PlanCluster
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector
-from topology.shell_command import render_shell_command
+from watershed.topology.copy_bounds import render_instant
+from watershed.topology.interop.client_security import build_client_properties
+from watershed.topology.interop.export_formats import ExportedTopology
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.java_properties import escape_property
+from watershed.topology.interop.linking_filters import (
+    ALL_ACLS_FILTER,
+    EVERY_NAME,
+    build_link_filter,
+    encode_link_filters,
+)
+from watershed.topology.interop.linking_settings import MAX_LINK_PREFIX_LETTERS
+from watershed.topology.interop.mm2_export_topics import has_common_match
+from watershed.topology.model import Flow, Topology
+from watershed.topology.plan import PlanCluster
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import INTERNAL_TOPIC_GLOBS, Selector
+from watershed.topology.shell_command import render_shell_command
 
 # settings that `_settings` and `_topics` write, or that say what a link does anyway
 _SAID = ("topics", "naming", "state", "delivery.start", "sync.configs", "sync.acls", "sync.groups")

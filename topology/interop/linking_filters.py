@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from topology.finding import FileSpan
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.selectors import Selector
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.selectors import Selector
 
 EVERY_NAME = Selector("glob", "*")
 ALL_ACLS_FILTER = (

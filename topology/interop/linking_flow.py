@@ -11,15 +11,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from topology.copy_bounds import parse_instant, render_instant
-from topology.finding import FileSpan, Label
-from topology.interop import linking_settings
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.imported_topology import ImportedFlow
-from topology.interop.linking_filters import EVERY_NAME, LinkFilters, has_filter_for_all_acls, parse_link_filters
-from topology.quantities import render_duration
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
+from watershed.topology.copy_bounds import parse_instant, render_instant
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop import linking_settings
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.imported_topology import ImportedFlow
+from watershed.topology.interop.linking_filters import (
+    EVERY_NAME,
+    LinkFilters,
+    has_filter_for_all_acls,
+    parse_link_filters,
+)
+from watershed.topology.quantities import render_duration
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
 
 _MAX_PAIRS = 50  # of links on one route that are compared with one on the way back
 _ENDED = ("STOPPED", "PROMOTED", "FAILED_OVER", "PENDING_STOPPED")

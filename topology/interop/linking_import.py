@@ -18,22 +18,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan
-from topology.interop import linking_settings, mm2_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import build_client_security, check_literal_secrets
-from topology.interop.import_checks import check_imported_clusters
-from topology.interop.import_formats import ForeignDocument, find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.imported_topology import ImportedCluster, ImportedTopology
-from topology.interop.java_properties import parse_properties
-from topology.interop.linking_flow import ClusterLink, MirrorTopic, build_link_flows
-from topology.interop.topology_writer import build_cluster_alias
-from topology.interop.yaml_settings import find_scalar_setting
-from topology.language.scalars import NAME_REGEX
-from topology.spelling import suggest_word
-from topology.yaml_tree import YamlNode
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop import linking_settings, mm2_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import build_client_security, check_literal_secrets
+from watershed.topology.interop.import_checks import check_imported_clusters
+from watershed.topology.interop.import_formats import ForeignDocument, find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedTopology
+from watershed.topology.interop.java_properties import parse_properties
+from watershed.topology.interop.linking_flow import ClusterLink, MirrorTopic, build_link_flows
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.interop.yaml_settings import find_scalar_setting
+from watershed.topology.language.scalars import NAME_REGEX
+from watershed.topology.spelling import suggest_word
+from watershed.topology.yaml_tree import YamlNode
 
 _COMMENT = re.compile(r"[ \t]*#[ \t]*watershed:[ \t]*(.*)")
 _WORDS = ("link", "source", "target", "source-bootstrap", "target-bootstrap", "source-id", "target-id", "mirror")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from topology.interop import mm2_settings
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
 
 # those that tell a link's file from another client's
 _OWN = """

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from topology.interop.import_notes import ImportNotes, parse_java_boolean
-from topology.interop.import_numbers import parse_setting_number, render_seconds
-from topology.interop.mm2_pair import MirrorPair
-from topology.language.scalars import TOPIC_TEXT
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.model import Flow
+from watershed.topology.interop.import_notes import ImportNotes, parse_java_boolean
+from watershed.topology.interop.import_numbers import parse_setting_number, render_seconds
+from watershed.topology.interop.mm2_pair import MirrorPair
+from watershed.topology.language.scalars import TOPIC_TEXT
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.model import Flow
 
 _SEPARATOR = re.compile(r"[._-]{1,3}")  # as `naming.separator` has them
 

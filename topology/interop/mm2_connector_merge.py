@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from topology.finding import FileSpan, Label
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.mm2_pair import is_identity_policy
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.mm2_pair import is_identity_policy
 
 # MirrorCheckpointConfig; all else that is carried over belongs to the source connector
 _CHECKPOINT = re.compile(r"(?:sync\.group\.offsets|groups|emit\.checkpoints)(?:\..+)?")

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from topology.interop.client_security import build_client_properties
-from topology.interop.export_formats import ExportedTopology
-from topology.interop.import_notes import ImportNotes
-from topology.interop.java_properties import escape_property
-from topology.interop.mm2_export_flows import (
+from watershed.topology.interop.client_security import build_client_properties
+from watershed.topology.interop.export_formats import ExportedTopology
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.java_properties import escape_property
+from watershed.topology.interop.mm2_export_flows import (
     MirrorExportFlow,
     build_export_flows,
     choose_mirror_aliases,
     note_unexported_sections,
 )
-from topology.model import Topology
-from topology.plan import PlanCluster
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanCluster
 
 _PROVIDERS = {
     "env": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",

@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from topology.interop.import_notes import ImportNotes
-from topology.interop.mm2_compatibility import build_compatibility_settings
-from topology.interop.mm2_export_topics import build_export_topic_lists
-from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY
-from topology.interop.mm2_topic_list import encode_topic_list
-from topology.interop.topology_writer import build_cluster_alias
-from topology.model import CheckedValue, Flow, Topology
-from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
-from topology.selection_overlap import find_shortest_overlap
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.mm2_compatibility import build_compatibility_settings
+from watershed.topology.interop.mm2_export_topics import build_export_topic_lists
+from watershed.topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, IDENTITY_REPLICATION_POLICY
+from watershed.topology.interop.mm2_topic_list import encode_topic_list
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.resolver import DEFAULT_EXCLUDED_CONFIGS
+from watershed.topology.selection_overlap import find_shortest_overlap
 
 _PACKAGE = "org.apache.kafka.connect.mirror."
 _BEFORE = re.compile(r"(?P<name>[a-zA-Z0-9._-]*?[a-zA-Z0-9])(?P<separator>[._-]{1,3})")

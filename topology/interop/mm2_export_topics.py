@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.interop.import_notes import ImportNotes
-from topology.interop.mm2_pair import IDENTITY_REPLICATION_POLICY
-from topology.interop.mm2_selection import NEVER_MIRRORED_TOPICS, build_cycle_excludes
-from topology.interop.mm2_topic_list import encode_topic_list
-from topology.model import Flow
-from topology.pattern_automaton import Automaton
-from topology.regex import TOPIC_LETTERS
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.mm2_pair import IDENTITY_REPLICATION_POLICY
+from watershed.topology.interop.mm2_selection import NEVER_MIRRORED_TOPICS, build_cycle_excludes
+from watershed.topology.interop.mm2_topic_list import encode_topic_list
+from watershed.topology.model import Flow
+from watershed.topology.pattern_automaton import Automaton
+from watershed.topology.regex import TOPIC_LETTERS
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
 
 _MAX_PAIRS = 20_000
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from topology.interop.import_notes import ImportNotes, parse_java_boolean
-from topology.interop.import_numbers import parse_setting_number, render_seconds
-from topology.interop.imported_topology import ImportedFlow
-from topology.interop.mm2_compatibility import build_pair_compatibility
-from topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, MirrorPair
-from topology.interop.mm2_selection import MirrorSelection, build_group_selectors, build_mirror_selection
-from topology.resolver import DEFAULT_EXCLUDED_CONFIGS
+from watershed.topology.interop.import_notes import ImportNotes, parse_java_boolean
+from watershed.topology.interop.import_numbers import parse_setting_number, render_seconds
+from watershed.topology.interop.imported_topology import ImportedFlow
+from watershed.topology.interop.mm2_compatibility import build_pair_compatibility
+from watershed.topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, MirrorPair
+from watershed.topology.interop.mm2_selection import MirrorSelection, build_group_selectors, build_mirror_selection
+from watershed.topology.resolver import DEFAULT_EXCLUDED_CONFIGS
 
 _LEGACY_POLICY = "LegacyReplicationPolicy"
 # Kafka's own policy, and that of strimzi/mirror-maker-2-extensions for the releases before it

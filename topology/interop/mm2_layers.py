@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from topology.interop import mm2_settings
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.spelling import suggest_word
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.spelling import suggest_word
 
 # what the worker of a->b reads at top level (MirrorMakerConfig.workerConfig)
 _WORKER = (

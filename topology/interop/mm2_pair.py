@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
-from topology.interop.import_notes import ForeignSetting
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop.import_notes import ForeignSetting
 
 DEFAULT_REPLICATION_POLICY = "DefaultReplicationPolicy"
 IDENTITY_REPLICATION_POLICY = "IdentityReplicationPolicy"

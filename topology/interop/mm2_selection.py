@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from topology.errors import BadSelector
-from topology.finding import FileSpan, Label
-from topology.interop import mm2_topic_list
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.java_properties import has_dropped_backslash
-from topology.interop.mm2_pair import MirrorPair
-from topology.selection_overlap import find_overlap
-from topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
+from watershed.topology.errors import BadSelector
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop import mm2_topic_list
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.java_properties import has_dropped_backslash
+from watershed.topology.interop.mm2_pair import MirrorPair
+from watershed.topology.selection_overlap import find_overlap
+from watershed.topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSelection, is_internal_topic
 
 _REPLICA = Selector("glob", "*.replica")
 NEVER_MIRRORED_TOPICS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from topology.interop.import_notes import UNKNOWN_SETTING, ForeignSetting, ImportNotes
-from topology.spelling import suggest_word
+from watershed.topology.interop.import_notes import UNKNOWN_SETTING, ForeignSetting, ImportNotes
+from watershed.topology.spelling import suggest_word
 
 # what `mirror` and `security` read
 _CARRIED = """

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.errors import BadSelector
-from topology.selectors import Selector
+from watershed.topology.errors import BadSelector
+from watershed.topology.selectors import Selector
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PART = re.compile(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
+from watershed.topology.finding import FileSpan
 
 # what differs between two remarks of one kind: quoted words, pairs and flows, clusters, variables, numbers. Each part
 # begins at the start of a word and gives nothing back: linear time, also for one word of a whole file

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from topology.errors import BadSelector, UnreadableTopology
-from topology.finding import FileSpan, Label
-from topology.interop import mm2_topic_list, replicator_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import build_client_security, check_literal_secrets
-from topology.interop.import_checks import check_imported_clusters, check_replication_factor
-from topology.interop.import_formats import ForeignDocument, find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
-from topology.interop.java_properties import parse_properties
-from topology.interop.topology_writer import build_cluster_alias
-from topology.interop.yaml_settings import collect_settings, find_scalar_setting, parse_yaml_documents
-from topology.quantities import render_duration
-from topology.selectors import Selector, is_internal_topic
-from topology.yaml_tree import YamlNode
+from watershed.topology.errors import BadSelector, UnreadableTopology
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop import mm2_topic_list, replicator_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import build_client_security, check_literal_secrets
+from watershed.topology.interop.import_checks import check_imported_clusters, check_replication_factor
+from watershed.topology.interop.import_formats import ForeignDocument, find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from watershed.topology.interop.java_properties import parse_properties
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.interop.yaml_settings import collect_settings, find_scalar_setting, parse_yaml_documents
+from watershed.topology.quantities import render_duration
+from watershed.topology.selectors import Selector, is_internal_topic
+from watershed.topology.yaml_tree import YamlNode
 
 _CLASS = re.compile(r"(?:io\.confluent\.connect\.replicator\.)?Replicator(?:Source)?Connector")
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 
-from topology.interop import mm2_settings
-from topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
 
 # what `replicator` reads
 _CARRIED = """

@@ -6,19 +6,19 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from topology.interop.export_formats import ExportedTopology
-from topology.interop.import_notes import ImportNotes
-from topology.interop.mm2_export_flows import (
+from watershed.topology.interop.export_formats import ExportedTopology
+from watershed.topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.mm2_export_flows import (
     MirrorExportFlow,
     build_export_flows,
     choose_mirror_aliases,
     note_unexported_sections,
 )
-from topology.interop.topology_writer import build_cluster_alias
-from topology.interop.yaml_document import render_yaml_document
-from topology.model import Topology
-from topology.plan import PlanCluster
-from topology.secret_ref import SecretRef
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.interop.yaml_document import render_yaml_document
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanCluster
+from watershed.topology.secret_ref import SecretRef
 
 _API_VERSION = "kafka.strimzi.io/v1"
 _CHECKPOINT = (

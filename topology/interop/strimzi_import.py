@@ -9,29 +9,34 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan, Label
-from topology.interop import mm2_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import check_literal_secrets
-from topology.interop.import_checks import (
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan, Label
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import check_literal_secrets
+from watershed.topology.interop.import_checks import (
     check_cluster_aliases,
     check_imported_clusters,
     check_mirror_pairs,
     check_replication_factor,
     find_reachable_clusters,
 )
-from topology.interop.import_formats import ForeignDocument, find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.imported_topology import ImportedCluster, ImportedTopology
-from topology.interop.mm2_flow import build_mirror_flow
-from topology.interop.mm2_pair import MirrorCluster, MirrorPair
-from topology.interop.strimzi_mirror import collect_mirror_settings, is_mirror_enabled, is_mirror_running
-from topology.interop.strimzi_security import build_strimzi_security
-from topology.interop.topology_writer import build_cluster_alias
-from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting, parse_yaml_documents
-from topology.spelling import suggest_word
-from topology.yaml_tree import YamlNode
+from watershed.topology.interop.import_formats import ForeignDocument, find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedTopology
+from watershed.topology.interop.mm2_flow import build_mirror_flow
+from watershed.topology.interop.mm2_pair import MirrorCluster, MirrorPair
+from watershed.topology.interop.strimzi_mirror import collect_mirror_settings, is_mirror_enabled, is_mirror_running
+from watershed.topology.interop.strimzi_security import build_strimzi_security
+from watershed.topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.interop.yaml_settings import (
+    collect_settings,
+    find_key_span,
+    find_scalar_setting,
+    parse_yaml_documents,
+)
+from watershed.topology.spelling import suggest_word
+from watershed.topology.yaml_tree import YamlNode
 
 MIRROR_MAKER_KIND = "KafkaMirrorMaker2"
 _KIND = re.compile(rf"""(?m)["']?kind["']?\s*:\s*["']?{MIRROR_MAKER_KIND}\b""")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from topology.interop import mm2_settings
-from topology.interop.client_security import check_literal_secrets
-from topology.interop.import_formats import find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
-from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
-from topology.yaml_tree import YamlNode
+from watershed.topology.interop import mm2_settings
+from watershed.topology.interop.client_security import check_literal_secrets
+from watershed.topology.interop.import_formats import find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
+from watershed.topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
+from watershed.topology.yaml_tree import YamlNode
 
 _PATTERNS = {
     "topicsPattern": "topics",

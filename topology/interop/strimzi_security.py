@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.interop.client_security import (
+from watershed.topology.interop.client_security import (
     SASL_MECHANISMS,
     build_client_security,
     check_literal_secrets,
     name_secret_variable,
 )
-from topology.interop.client_tokens import import_token_endpoint
-from topology.interop.import_formats import find_child_node
-from topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
-from topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
-from topology.yaml_tree import YamlNode
+from watershed.topology.interop.client_tokens import import_token_endpoint
+from watershed.topology.interop.import_formats import find_child_node
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
+from watershed.topology.yaml_tree import YamlNode
 
 _SASL = {
     "scram-sha-256": "SCRAM-SHA-256",

@@ -12,18 +12,18 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 
-from topology.errors import UnreadableTopology
-from topology.finding import FileSpan
-from topology.interop import linking_settings
-from topology.interop.bootstrap_servers import parse_bootstrap_servers
-from topology.interop.client_security import name_secret_variable
-from topology.interop.hcl import HclBlock, HclValue
-from topology.interop.import_formats import ForeignDocument
-from topology.interop.import_notes import ForeignSetting, ImportNotes
-from topology.interop.imported_topology import ImportedCluster, ImportedTopology
-from topology.interop.linking_flow import ClusterLink, MirrorTopic, build_link_flows
-from topology.interop.terraform_module import TerraformModule, build_terraform_module
-from topology.interop.topology_writer import build_cluster_alias
+from watershed.topology.errors import UnreadableTopology
+from watershed.topology.finding import FileSpan
+from watershed.topology.interop import linking_settings
+from watershed.topology.interop.bootstrap_servers import parse_bootstrap_servers
+from watershed.topology.interop.client_security import name_secret_variable
+from watershed.topology.interop.hcl import HclBlock, HclValue
+from watershed.topology.interop.import_formats import ForeignDocument
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedTopology
+from watershed.topology.interop.linking_flow import ClusterLink, MirrorTopic, build_link_flows
+from watershed.topology.interop.terraform_module import TerraformModule, build_terraform_module
+from watershed.topology.interop.topology_writer import build_cluster_alias
 
 _LINK = "confluent_cluster_link"
 _MIRROR = "confluent_kafka_mirror_topic"

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topology.interop.hcl import HclBlock, HclValue, parse_hcl
-from topology.interop.import_formats import ForeignDocument
-from topology.interop.import_notes import ImportNotes
+from watershed.topology.interop.hcl import HclBlock, HclValue, parse_hcl
+from watershed.topology.interop.import_formats import ForeignDocument
+from watershed.topology.interop.import_notes import ImportNotes
 
 _MAX_HOPS = 16
 # values of `jsonencode`, and characters of one text: locals that name each other must not grow without end

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
-from topology.interop.kept_flows import render_kept_flows
-from topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
-from topology.quantities import MissingUnit, parse_duration
-from topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
-from topology.selectors import Selector
+from watershed.topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
+from watershed.topology.interop.kept_flows import render_kept_flows
+from watershed.topology.language import TOPOLOGY_API_VERSION, TOPOLOGY_KIND
+from watershed.topology.quantities import MissingUnit, parse_duration
+from watershed.topology.scalar_shape import AMBIGUOUS_SCALAR, NULL_SCALARS, NUMERIC_SCALAR
+from watershed.topology.selectors import Selector
 
 # the order in which people read a flow
 _ORDER = (

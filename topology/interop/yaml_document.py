@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from topology.interop.topology_writer import quote_yaml_text
+from watershed.topology.interop.topology_writer import quote_yaml_text
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z][\w./-]*", re.ASCII)
 # Keys that YAML 1.1 does not take for text.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Label, Problem
-from topology.interop.import_formats import ForeignDocument, replace_json_tabs
-from topology.interop.import_notes import ForeignSetting, ImportNotes, is_setting_name
-from topology.yaml_tree import YamlNode, parse_yaml
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.interop.import_formats import ForeignDocument, replace_json_tabs
+from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, is_setting_name
+from watershed.topology.yaml_tree import YamlNode, parse_yaml
 
 _MAX_DOCUMENTS = 200
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.language.cluster import CLUSTER_SHAPE
-from topology.language.external import EXTERNAL_FLOW_SHAPE
-from topology.language.flow import DEFAULTS_SHAPE, FLOW_SHAPE
-from topology.language.migration import MIGRATION_SHAPE
-from topology.language.pattern import PATTERN_SHAPE
-from topology.language.scalars import NAME_REGEX, NAME_SHAPE, TEXT_SHAPE, build_enum_shape, build_regex_converter
-from topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
+from watershed.topology.language.cluster import CLUSTER_SHAPE
+from watershed.topology.language.external import EXTERNAL_FLOW_SHAPE
+from watershed.topology.language.flow import DEFAULTS_SHAPE, FLOW_SHAPE
+from watershed.topology.language.migration import MIGRATION_SHAPE
+from watershed.topology.language.pattern import PATTERN_SHAPE
+from watershed.topology.language.scalars import (
+    NAME_REGEX,
+    NAME_SHAPE,
+    TEXT_SHAPE,
+    build_enum_shape,
+    build_regex_converter,
+)
+from watershed.topology.yaml_shapes import ListShape, MapShape, RecordShape, ShapeKey
 
 TOPOLOGY_API_VERSION = "topology/v1alpha1"
 TOPOLOGY_KIND = "Topology"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.language.scalars import (
+from watershed.topology.language.scalars import (
     HTTP_URL_SHAPE,
     IDENTIFIER_KEYS_SCHEMA,
     IDENTIFIER_SHAPE,
@@ -16,7 +16,7 @@ from topology.language.scalars import (
     build_text_shape,
     parse_identifier,
 )
-from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
+from watershed.topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
 # RFC 1123 names, as Kubernetes has them for Deployments, StatefulSets and ConfigMaps; namespaces are labels.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"

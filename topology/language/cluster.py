@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.language.scalars import (
+from watershed.topology.language.scalars import (
     BOOLEAN_SHAPE,
     BROKER_ADDRESS_SHAPE,
     CLUSTER_ID_SHAPE,
@@ -26,9 +26,9 @@ from topology.language.scalars import (
     build_regex_converter,
     build_text_shape,
 )
-from topology.msk_arn import MSK_ARN_REGEX, parse_msk_arn
-from topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
-from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
+from watershed.topology.msk_arn import MSK_ARN_REGEX, parse_msk_arn
+from watershed.topology.token_providers import DEFAULT_TOKEN_PROVIDER, TOKEN_PROVIDERS
+from watershed.topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
 _REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]{1,16}){1,3}-[0-9]{1,2}")
 _ROLE = re.compile(r"arn:aws[a-z-]{0,16}:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")

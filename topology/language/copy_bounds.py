@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.language.scalars import (
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.language.scalars import (
     EXACT_INSTANT_SHAPE,
     IDENTIFIER_SHAPE,
     TOPIC_TEXT,
@@ -15,8 +15,8 @@ from topology.language.scalars import (
     build_regex_converter,
     build_text_shape,
 )
-from topology.model import CheckedValue
-from topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+from watershed.topology.model import CheckedValue
+from watershed.topology.yaml_shapes import ConvertedShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _USUAL: Final = '{timestamp: "2026-03-02T02:00:00Z"}'

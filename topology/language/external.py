@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from topology.external_flows import EXTERNAL_TOOLS
-from topology.language.flow import FLOW_SETTINGS
-from topology.language.scalars import BOOLEAN_SHAPE, IDENTIFIER_SHAPE, LINE_SHAPE, NAME_SHAPE, build_enum_shape
-from topology.yaml_shapes import NamedShape, RecordShape, ShapeKey
+from watershed.topology.external_flows import EXTERNAL_TOOLS
+from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.language.scalars import (
+    BOOLEAN_SHAPE,
+    IDENTIFIER_SHAPE,
+    LINE_SHAPE,
+    NAME_SHAPE,
+    build_enum_shape,
+)
+from watershed.topology.yaml_shapes import NamedShape, RecordShape, ShapeKey
 
 _ALIASES = RecordShape(
     {

@@ -6,14 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from topology.egress_compression import (
+from watershed.topology.egress_compression import (
     CODEC_LEVELS,
     HIGHEST_LEVEL,
     NO_COMPRESSION,
     build_egress_compression,
 )
-from topology.language.copy_bounds import END_SHAPE, START_SHAPE
-from topology.language.scalars import (
+from watershed.topology.language.copy_bounds import END_SHAPE, START_SHAPE
+from watershed.topology.language.scalars import (
     BOOLEAN_SHAPE,
     DURATION_SHAPE,
     EXCLUDE_LIST_SHAPE,
@@ -39,13 +39,21 @@ from topology.language.scalars import (
     parse_identifier,
     parse_one_line,
 )
-from topology.mirror_compatibility import LEAST_INTERVAL_MS
-from topology.model import CheckedValue
-from topology.naming import build_template_naming
-from topology.record_transform import RECORD_FORMATS, RecordTransform, check_transform
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.scalar_shape import YamlShape
-from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+from watershed.topology.mirror_compatibility import LEAST_INTERVAL_MS
+from watershed.topology.model import CheckedValue
+from watershed.topology.naming import build_template_naming
+from watershed.topology.record_transform import RECORD_FORMATS, RecordTransform, check_transform
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.scalar_shape import YamlShape
+from watershed.topology.yaml_shapes import (
+    ConvertedShape,
+    ListShape,
+    MapShape,
+    NamedShape,
+    RecordShape,
+    ScalarOrShape,
+    ShapeKey,
+)
 
 
 def _compression(value: CheckedValue) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.language.applications import APPLICATIONS_SHAPE
-from topology.language.scalars import (
+from watershed.topology.language.applications import APPLICATIONS_SHAPE
+from watershed.topology.language.scalars import (
     DURATION_SHAPE,
     HTTP_URL_SHAPE,
     IDENTIFIER_KEYS_SCHEMA,
@@ -22,7 +22,7 @@ from topology.language.scalars import (
     build_enum_shape,
     parse_identifier,
 )
-from topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
+from watershed.topology.yaml_shapes import ListShape, MapShape, NamedShape, RecordShape, ShapeKey
 
 _GATE = NamedShape(
     "gate",

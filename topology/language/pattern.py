@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from topology.language.flow import DEFAULTS_SHAPE, build_settings_shape
-from topology.language.scalars import NAME_LIST_SHAPE, NAME_SHAPE, build_enum_shape
-from topology.yaml_shapes import NamedShape, RecordShape, ShapeKey
+from watershed.topology.language.flow import DEFAULTS_SHAPE, build_settings_shape
+from watershed.topology.language.scalars import NAME_LIST_SHAPE, NAME_SHAPE, build_enum_shape
+from watershed.topology.yaml_shapes import NamedShape, RecordShape, ShapeKey
 
 PATTERN_SHAPE = NamedShape(
     "pattern",

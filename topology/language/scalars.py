@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from topology import quantities
-from topology.copy_bounds import parse_instant
-from topology.errors import BadSelector
-from topology.model import CheckedValue
-from topology.scalar_shape import ScalarShape
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector
-from topology.spelling import suggest_word
-from topology.text_escaping import shorten_and_escape
-from topology.yaml_shapes import ConvertedShape, ListShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
+from watershed.topology import quantities
+from watershed.topology.copy_bounds import parse_instant
+from watershed.topology.errors import BadSelector
+from watershed.topology.model import CheckedValue
+from watershed.topology.scalar_shape import ScalarShape
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector
+from watershed.topology.spelling import suggest_word
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.yaml_shapes import ConvertedShape, ListShape, NamedShape, RecordShape, ScalarOrShape, ShapeKey
 
 NAME_REGEX = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?")
 TOPIC_TEXT = re.compile(r"[a-zA-Z0-9._-]{1,249}")

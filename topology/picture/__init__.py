@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology.external_flows import TOOL_NAMES
-from topology.model import Topology
-from topology.picture.edge import Edge
-from topology.selection_overlap import limit_overlap_work_for
-from topology.selectors import Selector
-from topology.text_escaping import shorten_and_escape
-from topology.topic_graph_builder import build_topic_graph
+from watershed.topology.external_flows import TOOL_NAMES
+from watershed.topology.model import Topology
+from watershed.topology.picture.edge import Edge
+from watershed.topology.selection_overlap import limit_overlap_work_for
+from watershed.topology.selectors import Selector
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_graph_builder import build_topic_graph
 
 _NAMED = 12  # selectors on one arrow
 
@@ -40,16 +40,16 @@ def render_picture(topology: Topology, form: str, level: str) -> str:
     drawn = {name for edge in edges for name in (edge.source, edge.target)}
     alone = [] if level == "topics" else sorted(set(topology.clusters) - drawn)
     if form == "svg":
-        from topology.picture.svg import render_svg
+        from watershed.topology.picture.svg import render_svg
 
         return render_svg(topology.name, edges, alone)
     if form == "text":
-        from topology.picture.terminal import render_terminal_picture
+        from watershed.topology.picture.terminal import render_terminal_picture
 
         return render_terminal_picture(edges, alone) + (
             f"\n\nloop: {graph.cycles[0].loop().rotate_loop()}" if graph.cycles else ""
         )
-    from topology.picture import mermaid_graphviz
+    from watershed.topology.picture import mermaid_graphviz
 
     return {"mermaid": mermaid_graphviz.render_mermaid, "dot": mermaid_graphviz.render_graphviz}[form](edges, alone)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from topology.picture.edge import Edge
-from topology.text_escaping import escape_controls
+from watershed.topology.picture.edge import Edge
+from watershed.topology.text_escaping import escape_controls
 
 
 def render_mermaid(edges: list[Edge], alone: Iterable[str] = ()) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax import saxutils
 
-from topology.picture.edge import Edge, Mesh, find_meshes
-from topology.picture.layout import arrange_columns
-from topology.text_escaping import escape_controls
+from watershed.topology.picture.edge import Edge, Mesh, find_meshes
+from watershed.topology.picture.layout import arrange_columns
+from watershed.topology.text_escaping import escape_controls
 
 _LETTER, _LABEL, _BOX, _GAP, _MARGIN = 7.6, 6.2, 30, 90, 24
 _ROW, _CLOSE, _MANY = 52, 38, 16

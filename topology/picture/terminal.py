@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.picture.edge import Edge, find_meshes
+from watershed.topology.picture.edge import Edge, find_meshes
 
 _FOLDED = 20  # more flows than this, and equal ones are told together
 _SHOWN = 6

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.client_inventory import ClientInventory
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.model import Topology
-from topology.plan import PlanFlow
-from topology.planning.client_overview import ClientEstimate, summarise_clients
-from topology.planning.cluster_overview import ClusterOverview, summarise_cluster
-from topology.planning.copy_estimate import CopyEstimate, estimate_copy
-from topology.planning.obstacles import Obstacle, find_flow_obstacles, find_partition_obstacle
-from topology.planning.wave_estimate import WaveEstimate, estimate_waves
-from topology.target_configs import count_created_replicas
+from watershed.topology.client_inventory import ClientInventory
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.planning.client_overview import ClientEstimate, summarise_clients
+from watershed.topology.planning.cluster_overview import ClusterOverview, summarise_cluster
+from watershed.topology.planning.copy_estimate import CopyEstimate, estimate_copy
+from watershed.topology.planning.obstacles import Obstacle, find_flow_obstacles, find_partition_obstacle
+from watershed.topology.planning.wave_estimate import WaveEstimate, estimate_waves
+from watershed.topology.target_configs import count_created_replicas
 
 __all__ = ["Assumptions", "FlowEstimate", "MigrationEstimate", "estimate_migration"]
 

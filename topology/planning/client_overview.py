@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from topology.application_controls import PlanApplication
-from topology.client_inventory import (
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.client_inventory import (
     ClientInventory,
     ClusterClients,
     SeenClient,
@@ -15,7 +15,7 @@ from topology.client_inventory import (
     join_seen_clients,
     limit_names,
 )
-from topology.migration_waves import PlanMigration, Wave
+from watershed.topology.migration_waves import PlanMigration, Wave
 
 _EVERYBODY = "User:*"
 _OWN_CLIENT = "watershed"

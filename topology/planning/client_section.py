@@ -6,26 +6,26 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from topology.client_inventory import MOST_NAMES, ClientObservation, SeenClient, SeenProducer, SeenSpan
-from topology.inventory import InventoryCluster
-from topology.planning.client_overview import (
+from watershed.topology.client_inventory import MOST_NAMES, ClientObservation, SeenClient, SeenProducer, SeenSpan
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.planning.client_overview import (
     ClusterClientOverview,
     WaveClient,
     is_own_client,
     list_topic_users,
     name_client,
 )
-from topology.planning.page_blocks import Bullets, Cell, Heading, PageBlock, Sentence, Table
-from topology.rounded_amounts import (
+from watershed.topology.planning.page_blocks import Bullets, Cell, Heading, PageBlock, Sentence, Table
+from watershed.topology.rounded_amounts import (
     render_counted_noun,
     render_first_names,
     render_rounded_duration,
     render_utc_minute,
 )
-from topology.selectors import is_internal_topic
+from watershed.topology.selectors import is_internal_topic
 
 if TYPE_CHECKING:
-    from topology.planning import MigrationEstimate
+    from watershed.topology.planning import MigrationEstimate
 
 _LISTED = 500  # clients of a cluster; all of them are in the JSON
 _WITHOUT_LOG = (

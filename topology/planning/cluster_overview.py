@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topology.inventory import InventoryCluster, InventoryTopic
-from topology.selectors import is_internal_topic
+from watershed.topology.inventory import InventoryCluster, InventoryTopic
+from watershed.topology.selectors import is_internal_topic
 
 _DAY_MS = 86_400_000
 

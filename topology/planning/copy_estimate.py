@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topology.inventory import InventoryTopic
-from topology.plan import PlanFlow
-from topology.rounded_amounts import GIB_BYTES
+from watershed.topology.inventory import InventoryTopic
+from watershed.topology.plan import PlanFlow
+from watershed.topology.rounded_amounts import GIB_BYTES
 
 ASSUMED_COPY_RATE_BYTES = 100 * 2**20  # bytes a second, where neither a quota nor an option says one
 _DAY_S = 86_400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html as entities
 
-from topology.planning.page_blocks import (
+from watershed.topology.planning.page_blocks import (
     BlockPage,
     Bullets,
     Cell,
@@ -14,7 +14,7 @@ from topology.planning.page_blocks import (
     Table,
     is_right_aligned,
 )
-from topology.text_escaping import escape_controls
+from watershed.topology.text_escaping import escape_controls
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --paper: #ffffff; --quiet: #5b6670; --line: #d9dee3;

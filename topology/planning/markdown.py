@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.planning.page_blocks import (
+from watershed.topology.planning.page_blocks import (
     BlockPage,
     Bullets,
     Cell,
@@ -14,7 +14,7 @@ from topology.planning.page_blocks import (
     Table,
     is_right_aligned,
 )
-from topology.text_escaping import escape_controls
+from watershed.topology.text_escaping import escape_controls
 
 
 def render_markdown_page(page: BlockPage) -> str:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topology import rounded_amounts
-from topology.inventory import InventoryCluster, InventoryTopic
-from topology.plan import PlanFlow
-from topology.target_configs import count_created_replicas, plan_target_configs
+from watershed.topology import rounded_amounts
+from watershed.topology.inventory import InventoryCluster, InventoryTopic
+from watershed.topology.plan import PlanFlow
+from watershed.topology.target_configs import count_created_replicas, plan_target_configs
 
 # topic config → the broker config that it inherits where nothing is set on the topic
 _INHERITED = {

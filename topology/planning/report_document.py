@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 from typing import Any, Final
 
-from topology.inventory_json import encode_value
-from topology.planning import FlowEstimate, MigrationEstimate
-from topology.planning.client_overview import ClusterClientOverview, WaveClient, list_topic_users
-from topology.planning.cluster_overview import ClusterOverview
-from topology.planning.copy_estimate import CopyEstimate
-from topology.planning.wave_estimate import WaveEstimate
+from watershed.topology.inventory_json import encode_value
+from watershed.topology.planning import FlowEstimate, MigrationEstimate
+from watershed.topology.planning.client_overview import ClusterClientOverview, WaveClient, list_topic_users
+from watershed.topology.planning.cluster_overview import ClusterOverview
+from watershed.topology.planning.copy_estimate import CopyEstimate
+from watershed.topology.planning.wave_estimate import WaveEstimate
 
 REPORT_SCHEMA_VERSION: Final = 1
 REPORT_KIND: Final = "report"

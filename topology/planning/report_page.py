@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from topology.inventory import InventoryTopic
-from topology.planning import FlowEstimate, MigrationEstimate
-from topology.planning.client_section import list_client_blocks
-from topology.planning.cluster_overview import ClusterOverview
-from topology.planning.copy_estimate import CopyEstimate
-from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
-from topology.planning.wave_estimate import WaveEstimate
-from topology.rounded_amounts import (
+from watershed.topology.inventory import InventoryTopic
+from watershed.topology.planning import FlowEstimate, MigrationEstimate
+from watershed.topology.planning.client_section import list_client_blocks
+from watershed.topology.planning.cluster_overview import ClusterOverview
+from watershed.topology.planning.copy_estimate import CopyEstimate
+from watershed.topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
+from watershed.topology.planning.wave_estimate import WaveEstimate
+from watershed.topology.rounded_amounts import (
     render_cost,
     render_counted_noun,
     render_first_names,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from topology.inventory import InventoryCluster, InventoryGroup
-from topology.migration_waves import PlanMigration, Wave
-from topology.plan import PlanFlow
-from topology.planning.copy_estimate import CopyEstimate, estimate_copy
+from watershed.topology.inventory import InventoryCluster, InventoryGroup
+from watershed.topology.migration_waves import PlanMigration, Wave
+from watershed.topology.plan import PlanFlow
+from watershed.topology.planning.copy_estimate import CopyEstimate, estimate_copy
 
 
 @dataclass(frozen=True, slots=True)

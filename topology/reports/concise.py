@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.lint import LintResult
-from topology.text_escaping import escape_controls
+from watershed.topology.lint import LintResult
+from watershed.topology.text_escaping import escape_controls
 
 
 def render_concise(results: Iterable[LintResult]) -> str:

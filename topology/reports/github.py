@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.finding import LintFinding
-from topology.lint import LintResult
-from topology.text_escaping import escape_controls
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import LintResult
+from watershed.topology.text_escaping import escape_controls
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 

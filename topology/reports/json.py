@@ -5,9 +5,9 @@ from __future__ import annotations
 import json as encoder
 from collections.abc import Iterable
 
-from topology.finding import SEVERITIES
-from topology.lint import LintResult
-from topology.text_escaping import escape_json_controls
+from watershed.topology.finding import SEVERITIES
+from watershed.topology.lint import LintResult
+from watershed.topology.text_escaping import escape_json_controls
 
 
 def render_json(results: Iterable[LintResult]) -> str:

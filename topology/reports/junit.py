@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree import ElementTree as xml
 
-from topology.finding import LintFinding
-from topology.lint import LintResult
-from topology.rules import RULES
-from topology.text_escaping import escape_controls
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import LintResult
+from watershed.topology.rules import RULES
+from watershed.topology.text_escaping import escape_controls
 
 
 def render_junit(results: Iterable[LintResult]) -> str:

@@ -9,12 +9,12 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from topology.finding import Label, LintFinding
-from topology.lint import LintResult
-from topology.rule import Rule
-from topology.rule_manual import parse_rule_manual, render_rule_manual
-from topology.rules import RULES
-from topology.text_escaping import escape_json_controls
+from watershed.topology.finding import Label, LintFinding
+from watershed.topology.lint import LintResult
+from watershed.topology.rule import Rule
+from watershed.topology.rule_manual import parse_rule_manual, render_rule_manual
+from watershed.topology.rules import RULES
+from watershed.topology.text_escaping import escape_json_controls
 
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 _INDEX = {rule.code: index for index, rule in enumerate(RULES)}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
-from topology.finding import Label, LintFinding
-from topology.lint import LintResult
-from topology.reports.masking import mask_secrets
-from topology.text_escaping import escape_controls
-from topology.yaml_tree import split_yaml_lines
+from watershed.topology.finding import Label, LintFinding
+from watershed.topology.lint import LintResult
+from watershed.topology.reports.masking import mask_secrets
+from watershed.topology.text_escaping import escape_controls
+from watershed.topology.yaml_tree import split_yaml_lines
 
 _WIDTH = 160
 _BEFORE = 40  # letters of a long line that are shown before what is wrong in it

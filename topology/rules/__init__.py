@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules import clu, grf, mig, nam, ops, sec, slo, syc, syn, tpc
+from watershed.topology.rule import Rule
+from watershed.topology.rules import clu, grf, mig, nam, ops, sec, slo, syc, syn, tpc
 
 RULES: tuple[Rule, ...] = (
     *clu.CLU_RULES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-from topology.model import Topology
-from topology.plan import PlanCluster
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanCluster
 
 
 def find_cluster_regions(topology: Topology, alias: str) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from topology.finding import FileSpan, Label
+from watershed.topology.finding import FileSpan, Label
 
 _SHOWN = 2
 _NOTED = 4

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from topology.inventory import Inventory, InventoryCluster
-from topology.model import Topology
-from topology.plan import PlanFlow
-from topology.planning.copy_estimate import CopyEstimate, choose_copy_rate
-from topology.rounded_amounts import GIB_BYTES
-from topology.usage.history import (
+from watershed.topology.inventory import Inventory, InventoryCluster
+from watershed.topology.model import Topology
+from watershed.topology.plan import PlanFlow
+from watershed.topology.planning.copy_estimate import CopyEstimate, choose_copy_rate
+from watershed.topology.rounded_amounts import GIB_BYTES
+from watershed.topology.usage.history import (
     RATE_METRICS,
     WHOLE_CLUSTER,
     ClusterHistory,
@@ -21,9 +21,9 @@ from topology.usage.history import (
     UsagePeriod,
     sum_values,
 )
-from topology.usage.lag_forecast import LagForecast, forecast_lag
-from topology.usage.series_summary import SeriesSummary, find_quietest_hour, summarise_series
-from topology.usage.sizing import (
+from watershed.topology.usage.lag_forecast import LagForecast, forecast_lag
+from watershed.topology.usage.series_summary import SeriesSummary, find_quietest_hour, summarise_series
+from watershed.topology.usage.sizing import (
     DEFAULT_REPLICATION,
     ClusterNeed,
     ClusterSizing,
@@ -31,7 +31,7 @@ from topology.usage.sizing import (
     size_cluster,
     size_fleet,
 )
-from topology.usage.sources_file import UsagePrices, UsageSources
+from watershed.topology.usage.sources_file import UsagePrices, UsageSources
 
 _DAY_S = 86_400
 MONTH_S: Final = 30 * _DAY_S

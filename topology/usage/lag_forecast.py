@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from topology.usage.history import UsagePeriod
+from watershed.topology.usage.history import UsagePeriod
 
 PAUSE_S = 600  # a worker's update or a broker's restart, at the worst moment
 

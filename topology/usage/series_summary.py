@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from topology.usage.history import UsagePeriod
+from watershed.topology.usage.history import UsagePeriod
 
 _P95 = 0.95
 _MOST_GAPS = 5  # that are named; the rest is counted

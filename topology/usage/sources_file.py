@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from topology.errors import TopologyError
-from topology.language.cluster import AWS_REGION_SHAPE
-from topology.language.scalars import (
+from watershed.topology.errors import TopologyError
+from watershed.topology.language.cluster import AWS_REGION_SHAPE
+from watershed.topology.language.scalars import (
     CLUSTER_ID_SHAPE,
     COUNT_SHAPE,
     HTTP_URL_SHAPE,
@@ -28,13 +28,13 @@ from topology.language.scalars import (
     build_regex_converter,
     build_text_shape,
 )
-from topology.model import CheckedValue
-from topology.problem_collector import ProblemCollector
-from topology.scalar_shape import ScalarShape
-from topology.secret_ref import SecretRef
-from topology.usage.sizing import DEFAULT_HEADROOM, BrokerCapacity
-from topology.yaml_shapes import ConvertedShape, ListShape, MapShape, RecordShape, ShapeKey
-from topology.yaml_tree import parse_yaml
+from watershed.topology.model import CheckedValue
+from watershed.topology.problem_collector import ProblemCollector
+from watershed.topology.scalar_shape import ScalarShape
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.usage.sizing import DEFAULT_HEADROOM, BrokerCapacity
+from watershed.topology.yaml_shapes import ConvertedShape, ListShape, MapShape, RecordShape, ShapeKey
+from watershed.topology.yaml_tree import parse_yaml
 
 USAGE_API_VERSION: Final = "usage/v1alpha1"
 USAGE_KIND: Final = "UsageSources"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.planning.page_blocks import Cell, Heading, PageBlock, Sentence, Table
-from topology.rounded_amounts import (
+from watershed.topology.planning.page_blocks import Cell, Heading, PageBlock, Sentence, Table
+from watershed.topology.rounded_amounts import (
     render_counted_noun,
     render_first_names,
     render_number,
     render_rounded_rate,
     render_rounded_size,
 )
-from topology.usage.estimate import TargetUsage, UsageEstimate
-from topology.usage.sizing import PARTITIONS_A_TARGET, FleetSizing, SizingRow
+from watershed.topology.usage.estimate import TargetUsage, UsageEstimate
+from watershed.topology.usage.sizing import PARTITIONS_A_TARGET, FleetSizing, SizingRow
 
 
 def build_target_section(target: TargetUsage, estimate: UsageEstimate) -> Iterator[PageBlock]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from topology.planning.copy_estimate import CopyEstimate
-from topology.usage.estimate import ClusterUsage, FlowUsage, TargetUsage, TopicUsage, UsageEstimate
-from topology.usage.history import UsageMetric, UsagePeriod
-from topology.usage.series_summary import SeriesSummary
+from watershed.topology.planning.copy_estimate import CopyEstimate
+from watershed.topology.usage.estimate import ClusterUsage, FlowUsage, TargetUsage, TopicUsage, UsageEstimate
+from watershed.topology.usage.history import UsageMetric, UsagePeriod
+from watershed.topology.usage.series_summary import SeriesSummary
 
 USAGE_SCHEMA: Final = "watershed/usage/v1"
 

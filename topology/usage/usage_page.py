@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
-from topology.quantities import render_duration
-from topology.rounded_amounts import (
+from watershed.topology.planning.page_blocks import BlockPage, Bullets, Cell, Heading, PageBlock, Sentence, Table
+from watershed.topology.quantities import render_duration
+from watershed.topology.rounded_amounts import (
     render_counted_noun,
     render_first_names,
     render_number,
@@ -15,17 +15,17 @@ from topology.rounded_amounts import (
     render_rounded_size,
     render_utc_minute,
 )
-from topology.usage.estimate import ClusterUsage, FlowUsage, TopicUsage, UsageEstimate
-from topology.usage.history import ClusterHistory, UsageMetric, UsagePeriod
-from topology.usage.lag_forecast import PAUSE_S
-from topology.usage.series_summary import SeriesSummary
-from topology.usage.sizing import (
+from watershed.topology.usage.estimate import ClusterUsage, FlowUsage, TopicUsage, UsageEstimate
+from watershed.topology.usage.history import ClusterHistory, UsageMetric, UsagePeriod
+from watershed.topology.usage.lag_forecast import PAUSE_S
+from watershed.topology.usage.series_summary import SeriesSummary
+from watershed.topology.usage.sizing import (
     BYTE_CPU_S,
     PARTITIONS_A_WORKER,
     RECORD_CPU_S,
     WORKER_CPU,
 )
-from topology.usage.target_page import build_target_section, render_money
+from watershed.topology.usage.target_page import build_target_section, render_money
 
 _LISTED = 15  # topics of a cluster; the JSON document has all
 _LITTLE = 0.95  # a share of the period below which the reader is warned

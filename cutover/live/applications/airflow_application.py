@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clusters.bounded_http import NoHttpAnswer
-from clusters.errors import SecretMissing
-from cutover.live.airflow_rest import (
+from watershed.clusters.bounded_http import NoHttpAnswer
+from watershed.clusters.errors import SecretMissing
+from watershed.cutover.live.airflow_rest import (
     BAD_RUN_STATES,
     GOOD_RUN_STATES,
     AirflowRefused,
     AirflowRest,
     build_dag_run_id,
 )
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.live.applications.application_adapter import (
     RUNNING,
     STARTING,
     STOPPED,
@@ -27,7 +27,7 @@ from cutover.live.applications.application_adapter import (
     ApplicationOrder,
     ApplicationState,
 )
-from topology.application_controls import AirflowControl
+from watershed.topology.application_controls import AirflowControl
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from cutover.errors import CutoverError
-from cutover.live.host_settings import HostSettingsRefused, read_host_settings
+from watershed.cutover.errors import CutoverError
+from watershed.cutover.live.host_settings import HostSettingsRefused, read_host_settings
 
 COMMANDS_VARIABLE = "WATERSHED_COMMANDS"
 Caller = Literal["terminal", "airflow"]

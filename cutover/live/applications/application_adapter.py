@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from cutover.actions import ClusterSide
-from cutover.errors import CutoverError
+from watershed.cutover.actions import ClusterSide
+from watershed.cutover.errors import CutoverError
 
 ApplicationVerb = Literal["stop", "start"]
 RUNNING, STOPPED, UNKNOWN = "running", "stopped", "unknown"

@@ -17,9 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
-from cutover.live.applications.allowed_programs import AllowedProgram, Caller, ProgramRefused, find_allowed_program
-from cutover.live.applications.application_adapter import ApplicationControlFailed, ApplicationOrder, ApplicationState
-from cutover.live.applications.http_application import parse_answer_object, parse_application_state
+from watershed.cutover.live.applications.allowed_programs import (
+    AllowedProgram,
+    Caller,
+    ProgramRefused,
+    find_allowed_program,
+)
+from watershed.cutover.live.applications.application_adapter import (
+    ApplicationControlFailed,
+    ApplicationOrder,
+    ApplicationState,
+)
+from watershed.cutover.live.applications.http_application import parse_answer_object, parse_application_state
 
 _ASK_AGAIN = 75  # EX_TEMPFAIL
 _MOST_OUTPUT = 64 * 1024  # bytes of what it prints that are looked at, from the end

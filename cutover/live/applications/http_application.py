@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
-from clusters.errors import SecretMissing
-from clusters.secrets import SecretResolver
-from cutover.live.allowed_hosts import find_host_refusal
-from cutover.live.applications.application_adapter import (
+from watershed.clusters.bounded_http import HttpAnswer, NoHttpAnswer, call_http
+from watershed.clusters.errors import SecretMissing
+from watershed.clusters.secrets import SecretResolver
+from watershed.cutover.live.allowed_hosts import find_host_refusal
+from watershed.cutover.live.applications.application_adapter import (
     APPLICATION_STATES,
     ApplicationControlFailed,
     ApplicationOrder,
     ApplicationState,
 )
-from cutover.live.signed_request import build_request_signature_headers
-from topology.application_controls import HttpAuthentication
+from watershed.cutover.live.signed_request import build_request_signature_headers
+from watershed.topology.application_controls import HttpAuthentication
 
 _MOST_WORDS = 300  # characters of an application's own words
 _A_STATE = 20  # characters of a word for a state, such as `starting`

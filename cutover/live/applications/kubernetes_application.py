@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.live.applications.application_adapter import (
     RUNNING,
     STARTING,
     STOPPED,
@@ -24,8 +24,8 @@ from cutover.live.applications.application_adapter import (
     ApplicationOrder,
     ApplicationState,
 )
-from cutover.live.applications.kubernetes_connection import build_kubernetes_client, require_namespace
-from topology.application_controls import KubernetesControl
+from watershed.cutover.live.applications.kubernetes_connection import build_kubernetes_client, require_namespace
+from watershed.topology.application_controls import KubernetesControl
 
 _T = TypeVar("_T")
 _REQUEST_S = (5.0, 15.0)  # to connect, to answer

@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
-from clusters.errors import SecretMissing
-from clusters.secrets import SecretResolver
-from cutover.live.applications.application_adapter import ApplicationControlFailed
-from topology.application_controls import KubernetesControl
+from watershed.clusters.errors import SecretMissing
+from watershed.clusters.secrets import SecretResolver
+from watershed.cutover.live.applications.application_adapter import ApplicationControlFailed
+from watershed.topology.application_controls import KubernetesControl
 
 NAMESPACES_VARIABLE = "WATERSHED_KUBERNETES_NAMESPACES"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from cutover.live.applications.application_adapter import (
+from watershed.cutover.live.applications.application_adapter import (
     UNKNOWN,
     ApplicationControlFailed,
     ApplicationOrder,

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from threading import Event
 from typing import NamedTuple
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.copy.aligned.empty_log_filler import FillProgress
-from replicator.copy.copy_protocol import FillingProgress
-from replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
-from replicator.errors import BadBatch
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_states import Halt, Reinspect, pick_trouble
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.copy.aligned.empty_log_filler import FillProgress
+from watershed.replicator.copy.copy_protocol import FillingProgress
+from watershed.replicator.copy.partition_copy import OutgoingBatch, PartitionCopy
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_states import Halt, Reinspect, pick_trouble
 
 
 class OffsetGap(NamedTuple):

@@ -16,34 +16,34 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from clusters.alignment_records import AlignmentRecord, agree_on_alignment, read_alignments
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.control_topics import ControlWriter
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.alignment_requests import AlignmentWire
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.alignment_cost import (
+from watershed.clusters.alignment_records import AlignmentRecord, agree_on_alignment, read_alignments
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.alignment_requests import AlignmentWire
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.alignment_cost import (
     AlignmentCost,
     GapCount,
     PartitionCost,
     estimate_alignment_cost,
     explain_excessive_cost,
 )
-from replicator.copy.aligned.cluster_probe import AlignmentSupport, AlignmentSupportCache
-from replicator.copy.aligned.filling_configs import (
+from watershed.replicator.copy.aligned.cluster_probe import AlignmentSupport, AlignmentSupportCache
+from watershed.replicator.copy.aligned.filling_configs import (
     CLEANUP_POLICY,
     apply_filling_configs,
     build_filling_configs,
     find_configs_to_restore,
     restore_topic_configs,
 )
-from replicator.copy.aligned.target_log import build_deleter_connect
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.ledger.ledger import read_ledger
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.topic_mapping import HoldReason, MappedTopic, read_configs_to_create
-from topology.plan import PlanFlow
+from watershed.replicator.copy.aligned.target_log import build_deleter_connect
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.topic_mapping import HoldReason, MappedTopic, read_configs_to_create
+from watershed.topology.plan import PlanFlow
 
 log = logging.getLogger("watershed.aligned")
 

@@ -15,20 +15,20 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.cluster_protocol import ClusterProtocol
-from clusters.errors import ClusterError, RequestRefused, RequestUnsupported, TopicMissing, Unreachable
-from clusters.required_role_acls import PROBE_TOPIC
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducePartition
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch.filler_batch import build_filler_batch, is_filler_batch
-from replicator.copy.aligned.filling_configs import ANY_RECORD_AGE, CLEANUP_POLICY, TIMESTAMP_BEFORE_MAX
-from replicator.copy.aligned.gap_filler import GapMethod
-from replicator.copy.aligned.log_end import build_filling_id, decode_coordinator_epoch
-from replicator.copy.aligned.target_log import AlignmentConnect, TargetLog
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.transactional_producer import TransactionalProducer
-from replicator.partition_states import Halt, Reinspect
+from watershed.clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.errors import ClusterError, RequestRefused, RequestUnsupported, TopicMissing, Unreachable
+from watershed.clusters.required_role_acls import PROBE_TOPIC
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.batch.filler_batch import build_filler_batch, is_filler_batch
+from watershed.replicator.copy.aligned.filling_configs import ANY_RECORD_AGE, CLEANUP_POLICY, TIMESTAMP_BEFORE_MAX
+from watershed.replicator.copy.aligned.gap_filler import GapMethod
+from watershed.replicator.copy.aligned.log_end import build_filling_id, decode_coordinator_epoch
+from watershed.replicator.copy.aligned.target_log import AlignmentConnect, TargetLog
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.transactional_producer import TransactionalProducer
+from watershed.replicator.partition_states import Halt, Reinspect
 
 _CONFIGS: Final = {CLEANUP_POLICY: "delete", TIMESTAMP_BEFORE_MAX: ANY_RECORD_AGE, "retention.bytes": str(1 << 20)}
 _RECORDS: Final = 10

@@ -19,17 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from clusters.errors import Unreachable
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducePartition
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch.filler_batch import build_filler_batch, count_fitting_records, is_filler_batch
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.copy.aligned.log_end import LogEnd
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.errors import Misaligned
-from replicator.partition_states import Reinspect
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.batch.filler_batch import build_filler_batch, count_fitting_records, is_filler_batch
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.copy.aligned.log_end import LogEnd
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.errors import Misaligned
+from watershed.replicator.partition_states import Reinspect
 
 _DELETE_EVERY: Final = 50_000_000  # offsets
 _IN_FLIGHT: Final = 5  # batches

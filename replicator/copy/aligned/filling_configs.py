@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from clusters.cluster_protocol import ClusterProtocol
+from watershed.clusters.cluster_protocol import ClusterProtocol
 
 CLEANUP_POLICY: Final = "cleanup.policy"
 TIMESTAMP_BEFORE_MAX: Final = "message.timestamp.before.max.ms"

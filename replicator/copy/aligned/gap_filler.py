@@ -10,8 +10,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import Literal
 
-from replicator.copy.aligned.log_end import LogEnd
-from replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.aligned.log_end import LogEnd
+from watershed.replicator.copy.aligned.target_log import TargetLog
 
 GapMethod = Literal["markers", "transactions"]
 

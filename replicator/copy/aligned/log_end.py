@@ -42,18 +42,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.errors import ClusterError, RequestRefused, Unreachable
-from clusters.required_role_acls import FILL_ID_PREFIX
-from clusters.wire import error_codes
-from clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
-from clusters.wire.transaction_requests import ProducerIdAndEpoch
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import decode_record_fields, decode_records
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.transactional_producer import NO_PRODUCER, TransactionalProducer
-from replicator.errors import Misaligned
-from replicator.partition_states import Reinspect
+from watershed.clusters.errors import ClusterError, RequestRefused, Unreachable
+from watershed.clusters.required_role_acls import FILL_ID_PREFIX
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.alignment_requests import MAX_MARKERS_PER_REQUEST
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.records import decode_record_fields, decode_records
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.transactional_producer import NO_PRODUCER, TransactionalProducer
+from watershed.replicator.errors import Misaligned
+from watershed.replicator.partition_states import Reinspect
 
 # Takes at most so many offsets (the third) from an end (the second), and may stop early. What it has taken is there
 # when it returns, and nothing else comes. Raises what `to` gets over.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from clusters.admin import Admin
-from clusters.alignment_records import read_alignments
-from clusters.settings import SettingsLookup
-from replicator.copy.aligned.aligned_topic_choice import assess_alignment
-from replicator.copy.aligned.alignment_cost import NO_COST, AlignmentCost
-from replicator.copy.aligned.cluster_probe import AlignmentSupport
-from replicator.ledger.ledger import read_ledger
-from replicator.topic_mapping import MappedTopic
-from topology.plan import Plan, PlanFlow
+from watershed.clusters.admin import Admin
+from watershed.clusters.alignment_records import read_alignments
+from watershed.clusters.settings import SettingsLookup
+from watershed.replicator.copy.aligned.aligned_topic_choice import assess_alignment
+from watershed.replicator.copy.aligned.alignment_cost import NO_COST, AlignmentCost
+from watershed.replicator.copy.aligned.cluster_probe import AlignmentSupport
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.topic_mapping import MappedTopic
+from watershed.topology.plan import Plan, PlanFlow
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from clusters.cluster_protocol import LogRange
-from clusters.errors import ClusterError, ProtocolError, RequestRefused, TopicMissing, Unanswered, Unauthorised
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.alignment_requests import AlignmentWire
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPartition
-from replicator.batch.record_batch import RawBatch, decode_batches
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.errors import (
+    ClusterError,
+    ProtocolError,
+    RequestRefused,
+    TopicMissing,
+    Unanswered,
+    Unauthorised,
+)
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.alignment_requests import AlignmentWire
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import EARLIEST, LATEST, READ_UNCOMMITTED, FetchPartition
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 _Answer = TypeVar("_Answer")
 AlignmentConnect = Callable[[BrokerAddress | None], AlignmentWire]  # None: any broker

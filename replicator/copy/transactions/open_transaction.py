@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from clusters.control_topics import LEDGER_TOPIC, encode_control_value
-from clusters.errors import ProtocolError
-from clusters.record_batch import BatchRecord, build_batch
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition, ProducePartition
-from clusters.wire.transaction_requests import TransactionWire
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.log_append_time import check_append_time
-from replicator.copy.transactions.produce_answers import SessionLost, judge_produce_answer, raise_for_session
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
-from replicator.copy.transactions.transactional_producer import (
+from watershed.clusters.control_topics import LEDGER_TOPIC, encode_control_value
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.record_batch import BatchRecord, build_batch
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition, ProducePartition
+from watershed.clusters.wire.transaction_requests import TransactionWire
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.log_append_time import check_append_time
+from watershed.replicator.copy.transactions.produce_answers import SessionLost, judge_produce_answer, raise_for_session
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from watershed.replicator.copy.transactions.transactional_producer import (
     COORDINATOR_PATIENCE_S,
     COORDINATOR_PAUSE_S,
     TopicIdPartition,
     TransactionalProducer,
 )
-from replicator.ledger.transaction_positions import LedgerEntry
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.ledger.transaction_positions import LedgerEntry
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 # A transaction is committed when nothing more is waiting, and at the latest after so much time (what a reader waits at
 # most) or bytes (some 40 ms at full speed: the three round trips of a commit then cost a tenth).

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from clusters.wire import error_codes
-from clusters.wire.messages import ProducedPartition
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.rejected_records import judge_rejected_records
-from replicator.copy.transactions.transaction_copy import TransactionCopy
-from replicator.partition_states import Halt, Reinspect
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.messages import ProducedPartition
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.rejected_records import judge_rejected_records
+from watershed.replicator.copy.transactions.transaction_copy import TransactionCopy
+from watershed.replicator.partition_states import Halt, Reinspect
 
 # Somebody else called InitProducerId for our transactional id (an owner after us), or the id has expired.
 _FENCED: Final = frozenset(

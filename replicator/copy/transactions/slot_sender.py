@@ -9,22 +9,22 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.control_records import read_control_log
-from clusters.control_topics import LEDGER_TOPIC, ControlWriter
-from clusters.errors import ClusterError, ProtocolError
-from clusters.flow_records import FlowRecord
-from clusters.producer_registry import ProducerRecord, register_producer
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from replicator.copy.copy_protocol import Copy
-from replicator.copy.flow_latency import FlowLatencies
-from replicator.copy.transactions.open_transaction import SlotPartition
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_writer import SlotWriter
-from replicator.copy.transactions.transaction_copy import CopyPath
-from replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S
-from replicator.ledger.transaction_positions import build_path_entry
-from replicator.partition_states import Halt, Reinspect
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError, ProtocolError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.producer_registry import ProducerRecord, register_producer
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.copy_protocol import Copy
+from watershed.replicator.copy.flow_latency import FlowLatencies
+from watershed.replicator.copy.transactions.open_transaction import SlotPartition
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_writer import SlotWriter
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath
+from watershed.replicator.ledger.ledger import LEDGER_READ_TIMEOUT_S
+from watershed.replicator.ledger.transaction_positions import build_path_entry
+from watershed.replicator.partition_states import Halt, Reinspect
 
 log = logging.getLogger("watershed.transactions")
 

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from clusters.errors import ClusterError, Unauthorised
-from replicator.batch.record_batch import BatchChecksum, RawBatch
-from replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
-from replicator.copy.transactions.transformed_copy import TransformedCopy
-from replicator.errors import ReplicatorError
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import LeaderLog
-from replicator.recovery.position_takeover import PositionTakeover, classify_trouble
-from replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
+from watershed.clusters.errors import ClusterError, Unauthorised
+from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch
+from watershed.replicator.copy.copy_state import Refusals, SourceCursor, TargetProgress
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.slot_sender import SlotSender, SlotSenders
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from watershed.replicator.copy.transactions.transformed_copy import TransformedCopy
+from watershed.replicator.errors import ReplicatorError
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.ledger.transaction_positions import PositionAndRuns, PositionTracker
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import LeaderLog
+from watershed.replicator.recovery.position_takeover import PositionTakeover, classify_trouble
+from watershed.replicator.recovery.transaction_recovery_point import RecoveryTrouble, TransactionRecoveryPoint
 
 
 @dataclass(frozen=True, slots=True)

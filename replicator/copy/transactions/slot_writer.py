@@ -12,22 +12,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.control_topics import LEDGER_TOPIC
-from clusters.wire import error_codes
-from clusters.wire.transaction_requests import TransactionWire
-from replicator.copy.flow_latency import FlowLatency
-from replicator.copy.transactions.open_transaction import LedgerPartition, OpenTransaction, SlotPartition
-from replicator.copy.transactions.produce_answers import SessionLost
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
-from replicator.copy.transactions.transactional_producer import (
+from watershed.clusters.control_topics import LEDGER_TOPIC
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.transaction_requests import TransactionWire
+from watershed.replicator.copy.flow_latency import FlowLatency
+from watershed.replicator.copy.transactions.open_transaction import LedgerPartition, OpenTransaction, SlotPartition
+from watershed.replicator.copy.transactions.produce_answers import SessionLost
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
+from watershed.replicator.copy.transactions.transactional_producer import (
     COORDINATOR_PATIENCE_S,
     COORDINATOR_PAUSE_S,
     TransactionalProducer,
     TransactionConnect,
 )
-from replicator.ledger.transaction_positions import LedgerEntry, build_path_entry
-from replicator.partition_states import Halt, Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.ledger.transaction_positions import LedgerEntry, build_path_entry
+from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 _POSITION_S: Final = 0.5  # how long a position that moved without a record (markers at the end) waits for company
 _ROLLED_BACK_IN_A_ROW: Final = 3  # before the session is given up

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.record_batch import RawBatch
-from replicator.copy.common_copy import CommonCopy
-from replicator.ledger.offset_map import ExplicitRun, OffsetRun
-from replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
-from replicator.partition_states import Halt, Reinspect
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.copy.common_copy import CommonCopy
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetRun
+from watershed.replicator.ledger.transaction_positions import LedgerEntry, PositionTracker
+from watershed.replicator.partition_states import Halt, Reinspect
 
 CopyPath = tuple[str, ...]  # cluster ids, birth place first
 

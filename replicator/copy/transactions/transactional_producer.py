@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from clusters.wire import error_codes
-from clusters.wire.transaction_requests import ProducerIdAndEpoch, TransactionWire
-from replicator.batch.header_rewrite import SEQUENCE_SPACE
-from replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost, raise_for_session
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.transaction_requests import ProducerIdAndEpoch, TransactionWire
+from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
+from watershed.replicator.copy.transactions.produce_answers import COORDINATOR_MOVES, SessionLost, raise_for_session
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 TopicIdPartition = tuple[uuid.UUID, int]  # topic id and partition
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from replicator.batch.batch_selection import SelectedBatches
-from replicator.batch.record_batch import BatchChecksum, RawBatch
-from replicator.batch.untransformed_selection import UntransformedPart
-from replicator.copy.common_copy import HELD_BYTES
-from replicator.copy.rejected_records import judge_refused_batch
-from replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy, UncommittedBatch
-from replicator.errors import BadBatch
-from replicator.ledger.offset_map import OffsetRun
-from replicator.partition_states import Halt, Reinspect
+from watershed.replicator.batch.batch_selection import SelectedBatches
+from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch
+from watershed.replicator.batch.untransformed_selection import UntransformedPart
+from watershed.replicator.copy.common_copy import HELD_BYTES
+from watershed.replicator.copy.rejected_records import judge_refused_batch
+from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy, UncommittedBatch
+from watershed.replicator.errors import BadBatch
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.partition_states import Halt, Reinspect
 
 
 class _Through(NamedTuple):

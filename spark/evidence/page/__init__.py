@@ -5,6 +5,6 @@ forbids the rest. Everything that is told is text that `element` escapes, becaus
 Its size is bounded whatever was proven: tables end after `ROWS` rows, the map after some 6,000 cells, and both say so.
 """
 
-from spark.evidence.page.html_page import render_fallback_page, render_proof_page
+from watershed.spark.evidence.page.html_page import render_fallback_page, render_proof_page
 
 __all__ = ["render_fallback_page", "render_proof_page"]

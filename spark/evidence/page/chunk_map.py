@@ -14,11 +14,11 @@ from itertools import groupby
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_offset_range
-from spark.evidence.page.html_element import e
-from spark.evidence.page.page_tables import render_section
-from spark.evidence.page.verdict_header import count_differing
-from topology.rounded_amounts import render_counted_noun
+from watershed.spark.evidence.page.formatting import render_offset_range
+from watershed.spark.evidence.page.html_element import e
+from watershed.spark.evidence.page.page_tables import render_section
+from watershed.spark.evidence.page.verdict_header import count_differing
+from watershed.topology.rounded_amounts import render_counted_noun
 
 _ROWS, _CELLS, _COLUMNS = 96, 4_000, 160
 _ACROSS, _HEIGHT, _GAP, _LETTER, _LONGEST = 940, 14, 4, 6.7, 32

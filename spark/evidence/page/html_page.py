@@ -9,11 +9,11 @@ from importlib.resources import files
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.chunk_map import render_chunk_map
-from spark.evidence.page.formatting import render_iso_time
-from spark.evidence.page.html_element import e, render_html
-from spark.evidence.page.latency import render_latency
-from spark.evidence.page.page_tables import (
+from watershed.spark.evidence.page.chunk_map import render_chunk_map
+from watershed.spark.evidence.page.formatting import render_iso_time
+from watershed.spark.evidence.page.html_element import e, render_html
+from watershed.spark.evidence.page.latency import render_latency
+from watershed.spark.evidence.page.page_tables import (
     MAX_TABLE_ROWS,
     render_differences,
     render_groups,
@@ -22,9 +22,9 @@ from spark.evidence.page.page_tables import (
     render_topics,
     render_windows,
 )
-from spark.evidence.page.records_over_time import render_records_over_time
-from spark.evidence.page.verdict_header import render_verdict_header
-from topology.rounded_amounts import render_decimal_size
+from watershed.spark.evidence.page.records_over_time import render_records_over_time
+from watershed.spark.evidence.page.verdict_header import render_verdict_header
+from watershed.topology.rounded_amounts import render_decimal_size
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _LONG = 400
@@ -73,7 +73,7 @@ def render_fallback_page(document: Mapping[str, Any], error: Exception) -> str:
 
 def _style() -> Element:
     style = e("style")
-    style.text = files("spark.evidence.page").joinpath("page.css").read_text(encoding="utf-8")
+    style.text = files("watershed.spark.evidence.page").joinpath("page.css").read_text(encoding="utf-8")
     return style
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_milliseconds, render_partition_name
-from spark.evidence.page.html_element import HtmlContent, e
-from spark.evidence.page.page_tables import render_section, render_table
-from topology.rounded_amounts import render_counted_noun
+from watershed.spark.evidence.page.formatting import render_milliseconds, render_partition_name
+from watershed.spark.evidence.page.html_element import HtmlContent, e
+from watershed.spark.evidence.page.page_tables import render_section, render_table
+from watershed.topology.rounded_amounts import render_counted_noun
 
 _QUANTILES = ((0.5, "half"), (0.9, "90 %"), (0.99, "99 %"), (1.0, "all"))
 _MOST = 10

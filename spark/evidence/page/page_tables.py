@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import (
+from watershed.spark.evidence.page.formatting import (
     COUNT_NAMES,
     render_offset_range,
     render_partition_name,
     render_percentage,
     render_timestamp,
 )
-from spark.evidence.page.html_element import HtmlContent, e
-from spark.evidence.page.verdict_header import count_differing, count_in_window, count_proven
-from topology.rounded_amounts import render_counted_noun, render_decimal_size
+from watershed.spark.evidence.page.html_element import HtmlContent, e
+from watershed.spark.evidence.page.verdict_header import count_differing, count_in_window, count_proven
+from watershed.topology.rounded_amounts import render_counted_noun, render_decimal_size
 
 MAX_TABLE_ROWS = 200
 _BAR = 120

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import render_milliseconds, render_timestamp
-from spark.evidence.page.html_element import e
-from spark.evidence.page.page_tables import render_section
-from topology.rounded_amounts import render_counted_noun
+from watershed.spark.evidence.page.formatting import render_milliseconds, render_timestamp
+from watershed.spark.evidence.page.html_element import e
+from watershed.spark.evidence.page.page_tables import render_section
+from watershed.topology.rounded_amounts import render_counted_noun
 
 TIME_BUCKETS = 120
 _LEFT, _WIDTH, _HEIGHT, _BELOW = 70, 850, 150, 22

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from spark.evidence.page.formatting import (
+from watershed.spark.evidence.page.formatting import (
     COUNT_NAMES,
     render_iso_time,
     render_offset_range,
     render_percentage,
     render_timestamp,
 )
-from spark.evidence.page.html_element import e
-from topology.rounded_amounts import render_counted_noun
+from watershed.spark.evidence.page.html_element import e
+from watershed.topology.rounded_amounts import render_counted_noun
 
 _RARE = ("quarantined", "repeated")  # not told where there is none
 _SIGNS = {"proven": "✓", "repeated": "✓", "different": "✗", "incomplete": "…", "error": "!"}

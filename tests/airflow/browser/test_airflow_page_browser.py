@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.control_topics import ControlWriter
-from clusters.partition_status_records import PartitionStatus, write_partition_status
 from tests.airflow import page_world, ui
 from tests.airflow.axe import find_barriers
 from tests.airflow.page_site import STATES, Site, open_site
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.partition_status_records import PartitionStatus, write_partition_status
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Frame, Page
@@ -637,7 +637,7 @@ def _until_told(site: Site, wanted: Callable[[dict[str, dict[str, Any]]], bool])
 
 def test_a_cluster_that_dies_is_shown_with_its_age(look: Open, site: Site, tmp_path: Path) -> None:
     """The last test of the module: it ends the broker."""
-    from lab import clusters
+    from watershed.lab import clusters
 
     page = look("/replication/#topology=shop")
     page.wait_for_selector(".arrow.state-running, .arrow.state-catching_up")

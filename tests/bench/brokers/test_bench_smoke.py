@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab import clusters
+from watershed.lab import clusters
 
 ROOT = Path(__file__).resolve().parents[3]
 TARGETS = dict(re.findall(r"^bench-([a-z]+):.*\n\t\$\(BIN\)/python -m (\S+)", (ROOT / "Makefile").read_text(), re.M))

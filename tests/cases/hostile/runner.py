@@ -40,7 +40,7 @@ def _child(arguments: list[str], out: str, err: str) -> None:
     signal.alarm(WALL_SECONDS)
     for number, path in ((1, out), (2, err)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    from cli.main import main
+    from watershed.cli.main import main
 
     code = main(arguments)
     sys.stdout.flush()
@@ -52,10 +52,17 @@ def _warm() -> None:
     """What the commands import, so that no fork pays for it."""
     import importlib
 
-    for name in ("cli.compile", "cli.graph", "cli.lint", "topology.lint", "topology.plan", "topology.picture"):
+    for name in (
+        "watershed.cli.compile",
+        "watershed.cli.graph",
+        "watershed.cli.lint",
+        "watershed.topology.lint",
+        "watershed.topology.plan",
+        "watershed.topology.picture",
+    ):
         importlib.import_module(name)
     for form in ("text", "concise", "json"):
-        importlib.import_module(f"topology.reports.{form}")
+        importlib.import_module(f"watershed.topology.reports.{form}")
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.main import main
-from clusters.admin import Admin
 from tests.replicator.real import producer, put, read_all, settings_of, workers
-from topology import compile_path
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 

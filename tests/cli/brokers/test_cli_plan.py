@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from replicator import capability_probe
-from replicator.capability_probe import probe_cluster
-from replicator.probe_topic import PROBE_TOPIC_PREFIX, delete_probe_topic, find_left_topics
-from topology.inventory_json import decode_capability_record
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.replicator import capability_probe
+from watershed.replicator.capability_probe import probe_cluster
+from watershed.replicator.probe_topic import PROBE_TOPIC_PREFIX, delete_probe_topic, find_left_topics
+from watershed.topology.inventory_json import decode_capability_record
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -106,7 +106,7 @@ def test_plan_and_lint_read_the_record(kafka_pair: Lab, tmp_path: Path, capsys: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_an_interrupt_leaves_nothing_behind(kafka_pair: Lab, tmp_path: Path, number: signal.Signals) -> None:
     path, record = write_file(kafka_pair, tmp_path), tmp_path / "record.json"
-    command = [sys.executable, "-m", "cli.main", "probe", str(path), "--cluster", "onprem", "-o", str(record)]
+    command = [sys.executable, "-m", "watershed.cli.main", "probe", str(path), "--cluster", "onprem", "-o", str(record)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

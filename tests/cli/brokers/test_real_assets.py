@@ -15,24 +15,24 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.control_topics import ensure_control_topics
-from clusters.inventory_scan import scan_cluster
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_writes import alter_client_quotas, create_acls
-from clusters.wire.connection import open_connection
-from lab import clusters
-from lab.free_ports import LOOPBACK_HOST, find_free_ports
-from lab.kafka_tools import write_kafka_tools
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.topology.hostile_names import HOSTILE_NAME
-from topology import compile_path
-from topology.drift import find_drift
-from topology.inventory import Inventory, InventoryAcl, InventoryCluster
-from topology.inventory_json import encode_inventory
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ensure_control_topics
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_writes import alter_client_quotas, create_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab import clusters
+from watershed.lab.free_ports import LOOPBACK_HOST, find_free_ports
+from watershed.lab.kafka_tools import write_kafka_tools
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology import compile_path
+from watershed.topology.drift import find_drift
+from watershed.topology.inventory import Inventory, InventoryAcl, InventoryCluster
+from watershed.topology.inventory_json import encode_inventory
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from cli.proof_process import ProofProcess
-from cutover.actions import RequestProof
-from lab.preload import create_lab_topics
 from tests.replicator.real import applied, put, settings_of, wait_copied, workers
-from topology import compile_path
+from watershed.cli.proof_process import ProofProcess
+from watershed.cutover.actions import RequestProof
+from watershed.lab.preload import create_lab_topics
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 PARTITIONS = 4
 TOPOLOGY = """\

@@ -17,15 +17,15 @@ from confluent_kafka.admin._acl import AclBinding, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from kio.static.primitive import i8
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.versions import Api
-from lab.clusters import end_clusters, start_clusters
 from tests.replicator.guarded import PASSWORD, Guarded, guarded
-from topology.client_inventory import ClusterClients
-from topology.client_inventory_json import decode_client_inventory
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.versions import Api
+from watershed.lab.clusters import end_clusters, start_clusters
+from watershed.topology.client_inventory import ClusterClients
+from watershed.topology.client_inventory_json import decode_client_inventory
 
 __all__ = ["guarded"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import GroupState, LogRange, TopicShape
-from clusters.errors import (
+from tests.clusters.sites import RealSite, Site
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import GroupState, LogRange, TopicShape
+from watershed.clusters.errors import (
     GroupNotEmpty,
     RequestRefused,
     TopicExists,
@@ -14,10 +15,9 @@ from clusters.errors import (
     Unreachable,
     WrongCluster,
 )
-from clusters.fake_cluster import FakeCluster
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from tests.clusters.sites import RealSite, Site
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
 
 
 def test_identity(site: Site) -> None:
@@ -135,8 +135,8 @@ def test_live_group_is_never_reset(site: Site, topic_name: str) -> None:
 @pytest.mark.kafka
 def test_broker_refuses_a_live_group_too(onprem: ConnectionSettings, topic_name: str) -> None:
     """A consumer may join between our look at the group and the commit: the broker's answer means the same."""
-    from clusters.admin_requests import AdminRequests
     from tests.clusters.sites import RealSite
+    from watershed.clusters.admin_requests import AdminRequests
 
     site = RealSite(onprem)
     site.admin.create_topic(topic_name, 1)

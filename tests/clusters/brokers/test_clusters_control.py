@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from clusters import control_topics
-from clusters.admin import Admin
-from clusters.control_records import read_control_log, read_latest_values
-from clusters.control_topics import (
+from tests.clusters.sites import RealSite
+from watershed.clusters import control_topics
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log, read_latest_values
+from watershed.clusters.control_topics import (
     FLOWS_TOPIC,
     JOURNAL_TOPIC,
     LEDGER_TOPIC,
@@ -22,21 +23,20 @@ from clusters.control_topics import (
     ControlWriter,
     compute_slot,
 )
-from clusters.errors import (
+from watershed.clusters.errors import (
     ClusterError,
     RequestRefused,
     TopicExists,
     TopicMissing,
     Unreachable,
 )
-from clusters.fake_cluster import FakeCluster
-from clusters.fleet import FleetRecord, read_fleet, write_fleet
-from clusters.flow_records import FlowRecord, read_flows, write_flow
-from clusters.partition_status_records import PartitionStatus, read_partition_statuses, write_partition_status
-from clusters.settings import ConnectionSettings
-from tests.clusters.sites import RealSite
-from topology.plan import PlanFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fleet import FleetRecord, read_fleet, write_fleet
+from watershed.clusters.flow_records import FlowRecord, read_flows, write_flow
+from watershed.clusters.partition_status_records import PartitionStatus, read_partition_statuses, write_partition_status
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.plan import PlanFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 pytestmark = pytest.mark.kafka
 

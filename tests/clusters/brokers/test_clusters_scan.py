@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from cli.main import main
-from clusters import inventory_requests
-from clusters.errors import ProtocolError, Unreachable, WrongCluster
-from clusters.inventory_scan import scan_cluster
-from clusters.kafka_release import detect_release
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import Connection
 from tests.clusters.sites import RealSite
-from topology.inventory import Inventory
-from topology.inventory_json import decode_inventory, encode_inventory
-from topology.inventory_schema import build_inventory_schema
+from watershed.cli.main import main
+from watershed.clusters import inventory_requests
+from watershed.clusters.errors import ProtocolError, Unreachable, WrongCluster
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.kafka_release import detect_release
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import Connection
+from watershed.topology.inventory import Inventory
+from watershed.topology.inventory_json import decode_inventory, encode_inventory
+from watershed.topology.inventory_schema import build_inventory_schema
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 
@@ -212,7 +212,7 @@ def test_without_raw_requests(
     site.admin.create_topic(topic_name, 1)
     site.admin.commit_offsets(f"{topic_name}-empty", {TopicPartition(topic_name, 0): 0})
     site.join(f"{topic_name}-live", topic_name)
-    monkeypatch.setattr("clusters.inventory_scan.Connection", refused)
+    monkeypatch.setattr("watershed.clusters.inventory_scan.Connection", refused)
     found = scan_cluster(onprem, sample_s=0.1)
     assert "sizes, rates, quotas, exact group members and the release: the package gssapi" in found.not_seen[0]
     assert (found.kafka, found.topics[topic_name].size_bytes, found.topics[topic_name].rate_bytes) == (None,) * 3

@@ -10,12 +10,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from clusters.admin import Admin
-from clusters.inventory_scan import scan_cluster
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import broker, clusters
-from topology.inventory import InventoryAcl
+from watershed.clusters.admin import Admin
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import broker, clusters
+from watershed.topology.inventory import InventoryAcl
 
 pytestmark = pytest.mark.kafka
 

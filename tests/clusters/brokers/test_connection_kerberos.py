@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.connection_parameters import KerberosSettings
-from clusters.errors import AuthenticationFailed
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from lab import clusters, kerberos
-from lab.free_ports import find_free_ports
+from watershed.clusters.connection_parameters import KerberosSettings
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab import clusters, kerberos
+from watershed.lab.free_ports import find_free_ports
 
 pytest.importorskip(
     "gssapi", reason="the Python package gssapi is not installed (watershed[gssapi])", exc_type=ImportError

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clusters import librdkafka
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.errors import (
+from tests.clusters.ways import Way
+from watershed.clusters import librdkafka
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import (
     AuthenticationFailed,
     ClusterError,
     SecretMissing,
@@ -20,11 +21,10 @@ from clusters.errors import (
     Unreachable,
     UntrustedBroker,
 )
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from lab.certificates import EXPIRED_ON, CertificateAuthority, write_secret_file
-from lab.secured_cluster import PASSWORD, SECRET, SecuredCluster
-from tests.clusters.ways import Way
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab.certificates import EXPIRED_ON, CertificateAuthority, write_secret_file
+from watershed.lab.secured_cluster import PASSWORD, SECRET, SecuredCluster
 
 pytestmark = pytest.mark.kafka
 

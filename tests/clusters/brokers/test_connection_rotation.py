@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import ControlWriter
-from clusters.errors import AuthenticationFailed, ClusterError, Unreachable, UntrustedBroker
-from clusters.record_batch import build_simple_batch
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import ProducePartition
-from clusters.wire.secured_transport import RenewedSession
-from lab.certificates import CertificateAuthority, write_secret_file
-from lab.secured_cluster import SHORT_SESSION_S, SecuredCluster, create_scram_user
 from tests.clusters.sites import send
 from tests.clusters.ways import Way
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import AuthenticationFailed, ClusterError, Unreachable, UntrustedBroker
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import ProducePartition
+from watershed.clusters.wire.secured_transport import RenewedSession
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.lab.secured_cluster import SHORT_SESSION_S, SecuredCluster, create_scram_user
 
 pytestmark = pytest.mark.kafka
 

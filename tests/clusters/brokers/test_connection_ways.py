@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import ControlWriter
-from clusters.inventory_scan import scan_cluster
-from clusters.record_batch import build_simple_batch
-from clusters.wire import admin_reads
-from clusters.wire.connection import Connection, open_connection
-from clusters.wire.messages import FetchPartition
-from lab.secured_cluster import PASSWORD, SECRET, SECURED_SASL_MECHANISMS, SecuredCluster
 from tests.clusters.sites import send
 from tests.clusters.ways import Way
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.lab.secured_cluster import PASSWORD, SECRET, SECURED_SASL_MECHANISMS, SecuredCluster
 
 pytestmark = pytest.mark.kafka
 

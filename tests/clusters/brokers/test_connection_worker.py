@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from lab.certificates import write_secret_file
-from lab.clusters import Lab
-from lab.secured_cluster import SecuredCluster, create_scram_user
 from tests.clusters.ways import ALIAS, Way
 from tests.replicator.real import (
     applied,
@@ -23,7 +19,11 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from topology.plan import PlanCluster, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.lab.certificates import write_secret_file
+from watershed.lab.clusters import Lab
+from watershed.lab.secured_cluster import SecuredCluster, create_scram_user
+from watershed.topology.plan import PlanCluster, seal_plan
 
 pytestmark = pytest.mark.kafka
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-from clusters.admin import Admin
-from clusters.errors import AuthenticationFailed
-from clusters.settings import resolve_connection_settings
-from clusters.wire.connection import open_connection
-from lab.certificates import CertificateAuthority, write_secret_file
-from lab.secured_cluster import SecuredCluster
-from topology.plan import PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.settings import resolve_connection_settings
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
+from watershed.lab.secured_cluster import SecuredCluster
+from watershed.topology.plan import PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 pytestmark = pytest.mark.kafka
 PASSWORD = "ch4ng3it"

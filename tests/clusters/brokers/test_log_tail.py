@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.errors import TopicMissing
-from clusters.log_tail import LogTail
-from clusters.settings import ConnectionSettings
 from tests.clusters.sites import RealSite
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.log_tail import LogTail
+from watershed.clusters.settings import ConnectionSettings
 
 pytestmark = pytest.mark.kafka
 

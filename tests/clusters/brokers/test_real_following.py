@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_follower import ControlFollower, FollowedRecord
-from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.errors import Unreachable
-from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
-from clusters.settings import ConnectionSettings
-from lab.clusters import Lab
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_follower import ControlFollower, FollowedRecord
+from watershed.clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.clusters import Lab
 
 pytestmark = pytest.mark.kafka
 

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_follower import FollowedRecord
-from clusters.control_follower_proxy import ControlFollowerProxy
-from clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
-from clusters.crash_isolated_client import CallFailed, ClientProcessEnded, ClientProcesses
-from clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
-from clusters.settings import ConnectionSettings
-from lab.clusters import Lab
-from lab.hostile_broker import HostileBroker, build_friendly_answer
-from topology.plan import PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_follower_proxy import ControlFollowerProxy
+from watershed.clusters.control_topics import STATUS_TOPIC, ControlWriter, ensure_control_topics
+from watershed.clusters.crash_isolated_client import CallFailed, ClientProcessEnded, ClientProcesses
+from watershed.clusters.partition_status_records import PartitionStatus, delete_partition_status, write_partition_status
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.clusters import Lab
+from watershed.lab.hostile_broker import HostileBroker, build_friendly_answer
+from watershed.topology.plan import PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
 
 pytestmark = pytest.mark.kafka
 ABORTED = """
-from clusters.control_follower import ControlFollower
-from clusters.settings import ConnectionSettings
+from watershed.clusters.control_follower import ControlFollower
+from watershed.clusters.settings import ConnectionSettings
 with ControlFollower(ConnectionSettings("bad", ("{address}",))) as following:
     following.ask(30.0)
 """

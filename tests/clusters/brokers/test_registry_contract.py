@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clusters.errors import (
+from watershed.clusters.errors import (
     AuthenticationFailed,
     ProtocolError,
     RequestRefused,
@@ -18,11 +18,11 @@ from clusters.errors import (
     Unreachable,
     UntrustedBroker,
 )
-from clusters.fake_registry import FAKE_REGISTRY_HOST, FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema, SchemaReference, is_same_schema
-from lab.certificates import CertificateAuthority, write_secret_file
+from watershed.clusters.fake_registry import FAKE_REGISTRY_HOST, FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema, SchemaReference, is_same_schema
+from watershed.lab.certificates import CertificateAuthority, write_secret_file
 
 ADDRESS = {"type": "record", "name": "Address", "namespace": "x", "fields": [{"name": "street", "type": "string"}]}
 ORDER = {

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import ControlWriter
-from clusters.errors import AuthenticationFailed
-from clusters.record_batch import build_simple_batch
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import FetchPartition, ProducePartition
-from lab.certificates import write_secret_file
-from lab.secured_cluster import SecuredCluster
 from tests.clusters.ways import Way
-from topology.token_providers import TokenProvider
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.errors import AuthenticationFailed
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import FetchPartition, ProducePartition
+from watershed.lab.certificates import write_secret_file
+from watershed.lab.secured_cluster import SecuredCluster
+from watershed.topology.token_providers import TokenProvider
 
 pytestmark = pytest.mark.kafka
 

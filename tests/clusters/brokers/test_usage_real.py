@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cli.main import main
-from lab import clusters
-from lab.free_ports import find_free_ports
-from lab.jars import fetch_jars
+from watershed.cli.main import main
+from watershed.lab import clusters
+from watershed.lab.free_ports import find_free_ports
+from watershed.lab.jars import fetch_jars
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

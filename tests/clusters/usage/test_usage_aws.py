@@ -15,11 +15,11 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-from clusters.usage.history_reading import HistoryRequest, read_history
-from clusters.usage.usage_requests import RequestPace
-from topology.secret_ref import SecretRef
-from topology.usage.history import WHOLE_CLUSTER, ClusterHistory
-from topology.usage.sources_file import CloudWatchSource
+from watershed.clusters.usage.history_reading import HistoryRequest, read_history
+from watershed.clusters.usage.usage_requests import RequestPace
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.usage.history import WHOLE_CLUSTER, ClusterHistory
+from watershed.topology.usage.sources_file import CloudWatchSource
 
 NOW = int(datetime.now(UTC).timestamp()) // 3600 * 3600
 KEY = "WATERSHED_SECRET_AWS"
@@ -164,7 +164,7 @@ def test_what_aws_refuses_is_said(
 ) -> None:
     from botocore.exceptions import ClientError
 
-    from clusters.usage import history_reading
+    from watershed.clusters.usage import history_reading
 
     class Refusing:
         def get_paginator(self, name: str) -> Any:

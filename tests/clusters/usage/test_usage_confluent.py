@@ -9,12 +9,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from clusters.usage.history_reading import HistoryRequest, read_history
-from clusters.usage.usage_requests import RequestPace
 from tests.clusters.usage.metrics_servers import Answer, Asked, serve_metrics
-from topology.secret_ref import SecretRef
-from topology.usage.history import WHOLE_CLUSTER, ClusterHistory
-from topology.usage.sources_file import ConfluentSource
+from watershed.clusters.usage.history_reading import HistoryRequest, read_history
+from watershed.clusters.usage.usage_requests import RequestPace
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.usage.history import WHOLE_CLUSTER, ClusterHistory
+from watershed.topology.usage.sources_file import ConfluentSource
 
 NOW = 1_800_000_000.0
 KEY = "WATERSHED_SECRET_CONFLUENT"
@@ -91,7 +91,7 @@ def test_a_rate_limit_is_waited_for_and_a_wrong_key_is_said() -> None:
 
 
 def test_pages_without_end_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clusters.usage import confluent_history
+    from watershed.clusters.usage import confluent_history
 
     monkeypatch.setattr(confluent_history, "_MOST_PAGES", 3)
     endless = {"data": [], "meta": {"pagination": {"next_page_token": "again"}}}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clusters.usage.history_reading import HistoryRequest, read_history
-from clusters.usage.usage_requests import RequestPace
 from tests.clusters.usage.metrics_servers import Answer, Asked, serve_metrics
-from topology.usage.history import ClusterHistory
-from topology.usage.sources_file import DEFAULT_METRIC_NAMES, ExporterSource, HttpLogin
+from watershed.clusters.usage.history_reading import HistoryRequest, read_history
+from watershed.clusters.usage.usage_requests import RequestPace
+from watershed.topology.usage.history import ClusterHistory
+from watershed.topology.usage.sources_file import DEFAULT_METRIC_NAMES, ExporterSource, HttpLogin
 
 NAME = "kafka_server_brokertopicmetrics_bytesin_total"
 

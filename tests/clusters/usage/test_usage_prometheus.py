@@ -9,13 +9,13 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from clusters.usage.history_reading import HistoryRequest, read_history
-from clusters.usage.prometheus_history import find_thin
-from clusters.usage.usage_requests import RequestPace
 from tests.clusters.usage.metrics_servers import Answer, Asked, serve_metrics
-from topology.secret_ref import SecretRef
-from topology.usage.history import ClusterHistory
-from topology.usage.sources_file import DEFAULT_METRIC_NAMES, HttpLogin, PrometheusSource
+from watershed.clusters.usage.history_reading import HistoryRequest, read_history
+from watershed.clusters.usage.prometheus_history import find_thin
+from watershed.clusters.usage.usage_requests import RequestPace
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.usage.history import ClusterHistory
+from watershed.topology.usage.sources_file import DEFAULT_METRIC_NAMES, HttpLogin, PrometheusSource
 
 NOW = 1_800_000_000.0  # a multiple of an hour
 STEP = 300
@@ -172,7 +172,7 @@ def test_a_token_travels_only_where_it_may(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_too_much_for_one_answer_is_asked_for_in_smaller_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clusters.usage import prometheus_history
+    from watershed.clusters.usage import prometheus_history
 
     whole = prometheus_history.ask_usage_server
     monkeypatch.setattr(
@@ -186,7 +186,7 @@ def test_too_much_for_one_answer_is_asked_for_in_smaller_windows(monkeypatch: py
 
 
 def test_more_than_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from clusters.usage import history_collector
+    from watershed.clusters.usage import history_collector
 
     monkeypatch.setattr(history_collector, "MAX_HISTORY_VALUES", 10)
     with serve_metrics(Estate()) as server:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
-from clusters.log_tail import LogTail
-from clusters.settings import ConnectionSettings
-from cutover.errors import BrokenChain, Superseded
-from cutover.journal.hash_chain import GENESIS_HASH, Journal, JournalChain, JournalEntry
-from cutover.journal.journal_topic import JournalTopicLog
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import World, a_migration
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import JOURNAL_TOPIC, ControlWriter
+from watershed.clusters.log_tail import LogTail
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.errors import BrokenChain, Superseded
+from watershed.cutover.journal.hash_chain import GENESIS_HASH, Journal, JournalChain, JournalEntry
+from watershed.cutover.journal.journal_topic import JournalTopicLog
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 WHO: dict[str, Any] = {"actor": "ann", "plan_hash": "sha256:1", "wave": "all"}
 
@@ -140,7 +140,7 @@ def test_a_whole_run_journaled_on_a_real_broker_is_resumed_from_it(kafka_pair: L
 
 
 def test_runs_of_every_kind_are_told_apart() -> None:
-    from cli.journal import _runs
+    from watershed.cli.journal import _runs
 
     log = FakeLog()
     world = World()

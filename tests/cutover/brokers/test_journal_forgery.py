@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cli.main import main
-from clusters.control_topics import JOURNAL_TOPIC, ControlWriter
-from clusters.errors import SecretMissing
-from clusters.settings import ConnectionSettings
-from cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
-from cutover.journal.hash_chain import GENESIS_HASH, RUN_STEP, Journal, JournalChain, JournalEntry
-from cutover.journal.journal_topic import JournalTopicLog
-from cutover.journal.signing import (
+from tests.cutover.fake_log import FakeLog
+from tests.cutover.world import World, a_migration
+from watershed.cli.main import main
+from watershed.clusters.control_topics import JOURNAL_TOPIC, ControlWriter
+from watershed.clusters.errors import SecretMissing
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
+from watershed.cutover.journal.hash_chain import GENESIS_HASH, RUN_STEP, Journal, JournalChain, JournalEntry
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.cutover.journal.signing import (
     PLAIN_HASH_PREFIX,
     SIGNED_HASH_PREFIX,
     TRUSTING,
@@ -24,14 +26,12 @@ from cutover.journal.signing import (
     Signing,
     read_signing_keys,
 )
-from cutover.journal.topology_journal import open_journal
-from tests.cutover.fake_log import FakeLog
-from tests.cutover.world import World, a_migration
-from topology import compile_path
-from topology.plan import decode_plan, encode_plan
+from watershed.cutover.journal.topology_journal import open_journal
+from watershed.topology import compile_path
+from watershed.topology.plan import decode_plan, encode_plan
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 WHO: dict[str, Any] = {"actor": "ann", "plan_hash": "sha256:1", "wave": "all"}
 NEW, OLD = b"the newer key", b"the older key"

@@ -2,7 +2,8 @@
 
 One person answers late, one DAG fails, one pod does not terminate. A wave is done, or everything is where it was: then
 its cause is repaired, and the wave runs again. Kubernetes is a real API server with its controllers where that is built
-(`python -m lab.kubernetes_server build`), else a small one. Airflow is a server of this process that speaks the part of
+(`python -m watershed.lab.kubernetes_server build`), else a small one. Airflow is a server of this process that speaks
+the part of
 its API that is used (tests/airflow and `make demo` ask a real Airflow). All of them really stop and start applications.
 """
 
@@ -23,34 +24,34 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from cutover.actions import RequestProof
-from cutover.driver import RunEvent
-from cutover.journal.hash_chain import JournalChain
-from cutover.journal.journal_topic import JournalTopicLog
-from cutover.live.applications.person_application import PersonAnswer, PersonRequest
-from cutover.observations import ProofOutcome
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from cutover.step_runner import RunResult
-from cutover.wave_states import list_wave_states
-from lab import sample_applications
-from lab.account import build_account, find_applications
-from lab.kubernetes_server import is_kubernetes_built
-from lab.preload import create_lab_topics
-from lab.sample_applications import SampleApplication
 from tests.cutover.kubernetes_api import ApiServer, running_api_server
 from tests.cutover.real_kubernetes import NOT_BUILT, RealCluster, played_namespace, running_server
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import AirflowControl, KubernetesControl, PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave
-from topology.plan import Plan, seal_plan
-from topology.secret_ref import SecretRef
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.cutover.live.applications.person_application import PersonAnswer, PersonRequest
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.step_runner import RunResult
+from watershed.cutover.wave_states import list_wave_states
+from watershed.lab import sample_applications
+from watershed.lab.account import build_account, find_applications
+from watershed.lab.kubernetes_server import is_kubernetes_built
+from watershed.lab.preload import create_lab_topics
+from watershed.lab.sample_applications import SampleApplication
+from watershed.topology.application_controls import AirflowControl, KubernetesControl, PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.secret_ref import SecretRef
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 
@@ -354,8 +355,12 @@ def start_all(company: Company, bootstrap: str) -> None:
     jobs: list[tuple[str, list[str]]] = []
     for wave in WAVES:
         topic = ["--topics", company.topic(wave)]
-        jobs += [(name, ["lab.billing_consumer", "--group", name, *topic, *at]) for name in company.groups(wave)]
-        jobs += [(name, ["lab.orders_producer", *topic, "--rate", "30", *at]) for name in company.producers(wave)]
+        jobs += [
+            (name, ["watershed.lab.billing_consumer", "--group", name, *topic, *at]) for name in company.groups(wave)
+        ]
+        jobs += [
+            (name, ["watershed.lab.orders_producer", *topic, "--rate", "30", *at]) for name in company.producers(wave)
+        ]
     for name, _ in jobs:
         office.names[name] = name.rpartition(".")[2]
     with ThreadPoolExecutor(4) as pool:
@@ -371,7 +376,7 @@ def write_switch(folder: Path, office: Office) -> Path:
     """The program of the host: it knows the processes by shorter names."""
     path = folder / "switch.py"
     path.write_text(
-        "import sys\nfrom lab.demo.application_switch import main\n"
+        "import sys\nfrom watershed.lab.demo.application_switch import main\n"
         f"verb, name, *rest = sys.argv[1:]\n"
         f"sys.exit(main([{str(office.home)!r}, verb, name.rpartition('.')[2], *rest]))\n"
     )

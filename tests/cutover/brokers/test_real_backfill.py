@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
 from tests.replicator.brokers.test_real_adoption import Scene
 from tests.replicator.brokers.test_real_bounds import BEGAN, PARTITIONS, fill, select_records
 from tests.replicator.real import applied, producer, read_all, wait_copied, workers
-from topology.copy_bounds import render_instant
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.topology.copy_bounds import render_instant
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 
@@ -41,7 +41,7 @@ def test_a_part_is_copied_once_and_the_flow_goes_on_behind_it(
     assert document["seconds"] > 0
 
     def run(*more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "cli.main", *asked, "--yes", *more]
+        command = [sys.executable, "-m", "watershed.cli.main", *asked, "--yes", *more]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     # A rate that takes longer than a test; killed in the middle, and run again without it.

@@ -9,36 +9,36 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_records import read_latest_values
-from clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
-from clusters.flow_records import read_flows
-from clusters.wire import admin_reads
-from clusters.wire.connection import open_connection
-from cutover.actions import RequestProof
-from cutover.drill.drill_abandonment import find_copies_left_behind
-from cutover.drill.drill_plan import plan_drill
-from cutover.drill.drill_preflight import Drill, inspect_originals, list_drill_rights
-from cutover.drill.drill_report import build_drill_report
-from cutover.drill.drill_sequence import run_drill
-from cutover.drill.drill_session import DrillSession
-from cutover.drill.drill_topology import DRILL_PREFIX, build_drill_topology
-from cutover.driver import RunEvent
-from cutover.observations import ProofOutcome
-from cutover.policy import WavePolicy
-from lab.preload import create_lab_topics
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded
 from tests.replicator.real import applied, plan_for, producer, put, read_all, workers
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import PlanApplication
-from topology.inventory import InventoryAcl
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave, WaveFence
-from topology.naming import Naming
-from topology.plan import Plan, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_latest_values
+from watershed.clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.drill.drill_abandonment import find_copies_left_behind
+from watershed.cutover.drill.drill_plan import plan_drill
+from watershed.cutover.drill.drill_preflight import Drill, inspect_originals, list_drill_rights
+from watershed.cutover.drill.drill_report import build_drill_report
+from watershed.cutover.drill.drill_sequence import run_drill
+from watershed.cutover.drill.drill_session import DrillSession
+from watershed.cutover.drill.drill_topology import DRILL_PREFIX, build_drill_topology
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.policy import WavePolicy
+from watershed.lab.preload import create_lab_topics
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave, WaveFence
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from watershed.clusters.settings import ConnectionSettings
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

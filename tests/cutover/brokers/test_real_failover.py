@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from cli.failover import _show_loss
-from clusters.flow_records import read_flows
-from clusters.topic_partition import TopicPartition
-from cutover.driver import RunDriver
-from cutover.failover.failback_plan import plan_failback
-from cutover.failover.failover_plan import plan_failover
-from cutover.journal.hash_chain import find_step_outcome
-from cutover.offsets import decode_offsets
-from cutover.operations.moved_applications import describe_moved_applications
-from cutover.run_opening import open_run
-from lab import sample_applications
-from replicator.recovery.divergence import read_divergence
 from tests.cutover.dr_scene import POLICY, Site, site_in, wait_until
 from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, workers
-from topology.plan import seal_plan
+from watershed.cli.failover import _show_loss
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.driver import RunDriver
+from watershed.cutover.failover.failback_plan import plan_failback
+from watershed.cutover.failover.failover_plan import plan_failover
+from watershed.cutover.journal.hash_chain import find_step_outcome
+from watershed.cutover.offsets import decode_offsets
+from watershed.cutover.operations.moved_applications import describe_moved_applications
+from watershed.cutover.run_opening import open_run
+from watershed.lab import sample_applications
+from watershed.replicator.recovery.divergence import read_divergence
+from watershed.topology.plan import seal_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -17,36 +17,36 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from clusters import producer_fence
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter, ensure_control_topics
-from clusters.errors import CannotFence
-from clusters.partition_writers import find_transactional_ids, read_producer_states, read_writes_since
-from clusters.producer_registry import ProducerRecord, register_producer
-from clusters.required_role_acls import RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_reads import read_acls, read_client_quotas
-from clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
-from clusters.wire.connection import open_connection
-from cutover.actions import FindWriters, LowerFence, RaiseFence, ReadFence
-from cutover.driver import RunEvent
-from cutover.fences.journaled_fence import find_standing_fence
-from cutover.observations import ObservedFence, ObservedWriters
-from cutover.withheld_rights_steps import find_standing_rights
 from tests.cutover.fence_scene import CHECKOUT, Died, Stubborn, a_scene, writes
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from tests.replicator.real import applied, plan_for, settings_of
 from tests.replicator.states_scene import until
-from topology.application_controls import PlanApplication
-from topology.inventory import InventoryAcl
-from topology.migration_waves import WaveFence
-from topology.plan import encode_plan, seal_plan
-from topology.selectors import Selector
-from topology.sync_settings import AclSync, NameFilter, QuotaSync
+from watershed.clusters import producer_fence
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter, ensure_control_topics
+from watershed.clusters.errors import CannotFence
+from watershed.clusters.partition_writers import find_transactional_ids, read_producer_states, read_writes_since
+from watershed.clusters.producer_registry import ProducerRecord, register_producer
+from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.admin_reads import read_acls, read_client_quotas
+from watershed.clusters.wire.admin_writes import alter_client_quotas, create_acls, delete_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import FindWriters, LowerFence, RaiseFence, ReadFence
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.fences.journaled_fence import find_standing_fence
+from watershed.cutover.observations import ObservedFence, ObservedWriters
+from watershed.cutover.withheld_rights_steps import find_standing_rights
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.migration_waves import WaveFence
+from watershed.topology.plan import encode_plan, seal_plan
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import AclSync, NameFilter, QuotaSync
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -420,11 +420,11 @@ def test_an_acl_fence_survives_the_kill_of_its_driver(
 _DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
-from clusters.settings import ConnectionSettings
-from cutover import actions
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover import actions
 from tests.cutover.fence_scene import POLICY, Scene, writes
 from dataclasses import replace
-from topology.plan import decode_plan
+from watershed.topology.plan import decode_plan
 plan, told = decode_plan(Path(sys.argv[1]).read_text()), json.loads(sys.argv[2])
 settings = {alias: ConnectionSettings(alias, (each,)) for alias, each in told["addresses"].items()}
 deed = getattr(actions, told["deed"])

@@ -11,16 +11,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters.admin import Admin
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.topic_partition import TopicPartition
-from cutover.actions import FindReaders, ReadGroup
-from cutover.errors import Refused
-from cutover.groups import consumer_steps as groups
-from cutover.observations import ObservedGroup, ObservedReaders
-from cutover.offsets import decode_offsets, encode_offsets
-from cutover.step_definitions import STEPS
-from lab import console_consumer
 from tests.cutover.moving import POLICY, Moving, streams_group, streams_in_a_classic_group, with_groups
 from tests.replicator.readers import READERS, isolated, positioned
 from tests.replicator.real import (
@@ -35,7 +25,17 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import until
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import FindReaders, ReadGroup
+from watershed.cutover.errors import Refused
+from watershed.cutover.groups import consumer_steps as groups
+from watershed.cutover.observations import ObservedGroup, ObservedReaders
+from watershed.cutover.offsets import decode_offsets, encode_offsets
+from watershed.cutover.step_definitions import STEPS
+from watershed.lab import console_consumer
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 PARTITIONS = 2

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.flow_records import read_flows
-from cutover.wave_states import list_wave_states
 from tests.cutover.returning import AWAY, HOME, PARTITIONS, Reader, Scene, Writer, until
 from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, read_all, settings_of, workers
-from topology.migration_waves import RollbackPolicy, Wave, complete_late_waves
+from watershed.clusters.flow_records import read_flows
+from watershed.cutover.wave_states import list_wave_states
+from watershed.topology.migration_waves import RollbackPolicy, Wave, complete_late_waves
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from cutover.actions import RequestProof
-from cutover.driver import RunEvent
-from cutover.observations import ProofOutcome
-from cutover.policy import WavePolicy
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from lab import sample_applications
-from lab.account import RunAccount, build_account, find_applications
-from lab.preload import create_lab_topics
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import Wave
-from topology.plan import Plan, seal_plan
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.admin import Admin
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.policy import WavePolicy
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.lab import sample_applications
+from watershed.lab.account import RunAccount, build_account, find_applications
+from watershed.lab.preload import create_lab_topics
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import Wave
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
-    from lab.clusters import Lab
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -58,14 +58,25 @@ class Shop:
         self.orders = sample_applications.start_application(
             home,
             "orders",
-            ["lab.orders_producer", "--topics", self.topics[0], "--rate", str(rate), "--compression", "lz4", *at],
+            [
+                "watershed.lab.orders_producer",
+                "--topics",
+                self.topics[0],
+                "--rate",
+                str(rate),
+                "--compression",
+                "lz4",
+                *at,
+            ],
         )
         transactions = ["--transactional-id", name, "--transaction-records", "10", "--abort-every", "4"]
         self.paid = sample_applications.start_application(
-            home, "paid", ["lab.orders_producer", "--topics", self.topics[1], "--rate", "40", *transactions, *at]
+            home,
+            "paid",
+            ["watershed.lab.orders_producer", "--topics", self.topics[1], "--rate", "40", *transactions, *at],
         )
         self.billing = sample_applications.start_application(
-            home, "billing", ["lab.billing_consumer", "--group", name, "--topics", ",".join(self.topics), *at]
+            home, "billing", ["watershed.lab.billing_consumer", "--group", name, "--topics", ",".join(self.topics), *at]
         )
         sample_applications.wait_for_count(self.billing, "processed", 100, seconds=180)
 

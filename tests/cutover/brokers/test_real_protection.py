@@ -13,30 +13,30 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from clusters.protection_records import read_protections
-from clusters.required_role_acls import RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_reads import read_acls
-from clusters.wire.admin_writes import create_acls, delete_acls
-from clusters.wire.connection import open_connection
-from cutover.driver import RunEvent
-from cutover.operations.flow_state import give_flow_order
-from replicator.apply import apply_plan
-from replicator.sync.protection import inspect_protection, keep_protection
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.cutover.fence_scene import Scene, a_scene, writes
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded
 from tests.replicator.real import workers
 from tests.replicator.states_scene import until
-from topology import compile_path
-from topology.application_controls import PlanApplication
-from topology.inventory import InventoryAcl
-from topology.migration_waves import WaveFence
-from topology.plan import encode_plan, seal_plan
-from topology.sync_settings import AclSync
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.protection_records import read_protections
+from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_reads import read_acls
+from watershed.clusters.wire.admin_writes import create_acls, delete_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.operations.flow_state import give_flow_order
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.sync.protection import inspect_protection, keep_protection
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology import compile_path
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.migration_waves import WaveFence
+from watershed.topology.plan import encode_plan, seal_plan
+from watershed.topology.sync_settings import AclSync
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -174,11 +174,11 @@ def test_a_stopped_flow_and_one_that_is_protected_no_more_leave_no_denial_of_our
 _DRIVER = """
 import json, os, signal, sys
 from pathlib import Path
-from clusters.settings import ConnectionSettings
-from cutover.actions import LiftProtection
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import LiftProtection
 from tests.cutover.fence_scene import POLICY, Scene
 from dataclasses import replace
-from topology.plan import decode_plan
+from watershed.topology.plan import decode_plan
 plan, told = decode_plan(Path(sys.argv[1]).read_text()), json.loads(sys.argv[2])
 settings = {alias: ConnectionSettings(alias, (each,)) for alias, each in told["addresses"].items()}
 def died(action, done):
@@ -234,7 +234,7 @@ def test_from_a_file_by_the_command_line_with_exactly_the_rights_that_are_named(
     assert right(topic_name, permission="DENY") in rights_of(cloud, topic_name)
     assert reads in rights_of(cloud, topic_name)
     capsys.readouterr()
-    often = "from replicator.sync import sync_kind\nsync_kind.METADATA_INTERVAL_MS = 500\n"
+    often = "from watershed.replicator.sync import sync_kind\nsync_kind.METADATA_INTERVAL_MS = 500\n"
     with workers(as_user(plan, guarded, "worker"), "cloud", tmp_path, often) as start:
         start()
 

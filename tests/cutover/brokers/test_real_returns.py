@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from cutover.driver import RunDriver, RunEvent
-from cutover.wave_states import list_wave_states
 from tests.cutover.fence_scene import Died
 from tests.cutover.returning import AWAY, Scene, until
 from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, settings_of, workers
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.cutover.driver import RunDriver, RunEvent
+from watershed.cutover.wave_states import list_wave_states
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

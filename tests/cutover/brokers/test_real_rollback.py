@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from cutover.actions import RequestProof
-from cutover.driver import RunEvent
-from cutover.observations import ProofOutcome
-from cutover.rollback.rollback_plan import plan_rollback
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from lab import sample_applications
 from tests.cutover.brokers.test_real_migration import PARTITIONS, POLICY, Shop
 from tests.replicator.real import applied, plan_for, read_all, workers
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave
-from topology.plan import Plan, seal_plan
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunEvent
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.rollback.rollback_plan import plan_rollback
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.lab import sample_applications
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave
+from watershed.topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

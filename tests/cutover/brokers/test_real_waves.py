@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.flow_records import read_flows
-from clusters.settings import ConnectionSettings
-from cutover.actions import RequestProof
-from cutover.driver import RunDriver, RunEvent
-from cutover.errors import WaveBlocked, WaveDone
-from cutover.journal.hash_chain import JournalChain
-from cutover.journal.journal_topic import JournalTopicLog
-from cutover.observations import ProofOutcome
-from cutover.run_opening import open_run
-from cutover.run_plan import plan_migration
-from cutover.wave_states import list_wave_states
-from lab import sample_applications
-from lab.account import build_account, find_applications
-from lab.preload import create_lab_topics
-from replicator.partition_states import REMEDIES
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, workers
 from tests.replicator.status_view import read_statuses
-from topology.application_controls import PlanApplication
-from topology.migration_waves import PlanMigration as PlanMigration
-from topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
-from topology.plan import Plan, seal_plan
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.settings import ConnectionSettings
+from watershed.cutover.actions import RequestProof
+from watershed.cutover.driver import RunDriver, RunEvent
+from watershed.cutover.errors import WaveBlocked, WaveDone
+from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.cutover.observations import ProofOutcome
+from watershed.cutover.run_opening import open_run
+from watershed.cutover.run_plan import plan_migration
+from watershed.cutover.wave_states import list_wave_states
+from watershed.lab import sample_applications
+from watershed.lab.account import build_account, find_applications
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.partition_states import REMEDIES
+from watershed.topology.application_controls import PlanApplication
+from watershed.topology.migration_waves import PlanMigration as PlanMigration
+from watershed.topology.migration_waves import RollbackPolicy, Wave, WaveStrategy
+from watershed.topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.soak]
 
@@ -141,11 +141,11 @@ def shop(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> Iterator[Shop]:
 
     def produce(wave: str) -> None:
         more = ["--transactional-id", f"{topic_name}.{wave}", "--transaction-records", "10"] if wave == "two" else []
-        arguments = ["lab.orders_producer", "--topics", found.topic(wave), "--rate", "60", *more, *at]
+        arguments = ["watershed.lab.orders_producer", "--topics", found.topic(wave), "--rate", "60", *more, *at]
         found.producers[wave] = sample_applications.start_application(home, f"orders-{wave}", arguments)
 
     def consume(wave: str) -> None:
-        arguments = ["lab.billing_consumer", "--group", found.group(wave), "--topics", found.topic(wave), *at]
+        arguments = ["watershed.lab.billing_consumer", "--group", found.group(wave), "--topics", found.topic(wave), *at]
         found.consumers[wave] = sample_applications.start_application(home, f"billing-{wave}", arguments)
 
     try:

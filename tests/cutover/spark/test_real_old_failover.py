@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cutover.journal.hash_chain import JournalChain, JournalEntry
-from cutover.journal.journal_topic import JournalTopicLog
-from lab import sample_applications
-from lab.demo.demo_setup import can_be_target
 from tests.cutover.commands import HEAD, MIGRATION, NO_WAY_BACK, STANDBY, WAY_BACK, run_topology, worker_running
 from tests.cutover.dr_scene import SLOW, TOPIC, Site, site_in, wait_until
-from topology import compile_path
+from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.lab import sample_applications
+from watershed.lab.demo.demo_setup import can_be_target
+from watershed.topology import compile_path
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.account import RunAccount
-from lab.demo.demo_setup import can_be_target
 from tests.cutover.commands import PAID, PLAIN, MovingScene, moving_scene, wait_for, worker_running
+from watershed.lab.account import RunAccount
+from watershed.lab.demo.demo_setup import can_be_target
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cutover.journal.hash_chain import JournalChain, find_step_outcome
-from cutover.journal.journal_topic import JournalTopicLog
-from lab import clusters
-from lab.detached_process import find_by_argument, kill_process
 from tests.cutover.commands import wait_for, worker_running
 from tests.cutover.streams_scene import COUNTER, CountJudgement, streams_scene
+from watershed.cutover.journal.hash_chain import JournalChain, find_step_outcome
+from watershed.cutover.journal.journal_topic import JournalTopicLog
+from watershed.lab import clusters
+from watershed.lab.detached_process import find_by_argument, kill_process
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_200)]
 

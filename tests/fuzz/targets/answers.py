@@ -22,18 +22,18 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from clusters import broker_precheck
-from clusters.errors import ClusterError
-from clusters.group_offsets import GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.varints import encode_uvarint
-from clusters.wire import admin_reads
-from clusters.wire.connection import Connection
-from clusters.wire.messages import FetchPartition
-from clusters.wire.request_codec import load_message_class
 from tests.clusters.test_wire_walk import made
 from tests.fuzz.target import OracleViolated, Target
+from watershed.clusters import broker_precheck
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.group_offsets import GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.varints import encode_uvarint
+from watershed.clusters.wire import admin_reads
+from watershed.clusters.wire.connection import Connection
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.clusters.wire.request_codec import load_message_class
 
 _ADDRESS = ("127.0.0.1", 9)
 _PLAIN = ConnectionSettings("cloud", ("127.0.0.1:9",))

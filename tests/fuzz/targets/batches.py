@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import struct
 
-from clusters.errors import ProtocolError
-from clusters.record_batch import compute_batch_crc, decode_batch_header
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.codecs import GZIP, NONE, SNAPPY, compress_payload
-from replicator.batch.legacy_formats import decode_records_of_any_format
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.records import decode_record_fields
-from replicator.batch.repack import SHORTEST_SERIES, RepackTerms
-from replicator.errors import ReplicatorError
-from spark.fingerprint import fingerprint_slices, sum_fingerprints
-from spark.reading.batch_decoding import CorruptBatch, OldMessageFormat, locate_records, split_checked_batches
-from spark.reading.batch_digests import digest_batch
 from tests.fuzz.target import OracleViolated, Target
 from tests.replicator.build import abort, commit, data, emptied, old_format, transactional, with_crc
+from watershed.clusters.errors import ProtocolError
+from watershed.clusters.record_batch import compute_batch_crc, decode_batch_header
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.codecs import GZIP, NONE, SNAPPY, compress_payload
+from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.records import decode_record_fields
+from watershed.replicator.batch.repack import SHORTEST_SERIES, RepackTerms
+from watershed.replicator.errors import ReplicatorError
+from watershed.spark.fingerprint import fingerprint_slices, sum_fingerprints
+from watershed.spark.reading.batch_decoding import CorruptBatch, OldMessageFormat, locate_records, split_checked_batches
+from watershed.spark.reading.batch_digests import digest_batch
 
 # pyarrow loses 4 KiB for each payload of lz4 or zstd that cannot be read, and a child tries 100,000 inputs. The first
 # one lets it take what it takes in any case.

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.cases.hostile.corpus import CASES, HERE
 from tests.fuzz.target import ROOT, OracleViolated, Target
-from topology.compile import compile_topology
-from topology.errors import TopologyError
-from topology.inventory import (
+from watershed.topology.compile import compile_topology
+from watershed.topology.errors import TopologyError
+from watershed.topology.inventory import (
     Inventory,
     InventoryAcl,
     InventoryBroker,
@@ -20,10 +20,10 @@ from topology.inventory import (
     InventoryGroup,
     InventoryTopic,
 )
-from topology.inventory_json import decode_inventory, encode_inventory
-from topology.lint import lint_topologies, lint_topology
-from topology.loader import load_topology, read_topology_text
-from topology.reports import render_lint_report
+from watershed.topology.inventory_json import decode_inventory, encode_inventory
+from watershed.topology.lint import lint_topologies, lint_topology
+from watershed.topology.loader import load_topology, read_topology_text
+from watershed.topology.reports import render_lint_report
 
 _SMALL = 6_000
 _FORMS = ("text", "concise", "json", "sarif", "junit", "github")

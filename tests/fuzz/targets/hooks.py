@@ -13,10 +13,15 @@ from typing import Any
 
 import httpx
 
-from clusters.bounded_http import NoHttpAnswer, call_http
-from cutover.hooks.http_hook import HttpHook
-from cutover.live.allowed_hosts import ALLOWED_HOSTS_VARIABLE, find_host_refusal, is_loopback_url_host, parse_host
 from tests.fuzz.target import OracleViolated, Target
+from watershed.clusters.bounded_http import NoHttpAnswer, call_http
+from watershed.cutover.hooks.http_hook import HttpHook
+from watershed.cutover.live.allowed_hosts import (
+    ALLOWED_HOSTS_VARIABLE,
+    find_host_refusal,
+    is_loopback_url_host,
+    parse_host,
+)
 
 _LISTS = (
     "api.internal", "api.internal:8080", "loopback", "10.1.2.3", "[2001:db8::1]", "[2001:db8::1]:81",

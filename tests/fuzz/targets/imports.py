@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.fuzz.target import ROOT, OracleViolated, Target
-from topology.errors import TopologyError, UnreadableTopology
-from topology.interop.import_formats import IMPORT_FORMATS, IMPORT_SUFFIXES, import_path
-from topology.interop.import_report import build_import_report, render_import_findings
-from topology.loader import parse_topology
+from watershed.topology.errors import TopologyError, UnreadableTopology
+from watershed.topology.interop.import_formats import IMPORT_FORMATS, IMPORT_SUFFIXES, import_path
+from watershed.topology.interop.import_report import build_import_report, render_import_findings
+from watershed.topology.loader import parse_topology
 
 _CASES = ROOT / "tests/cases"
 

@@ -1,7 +1,7 @@
 """Requests of the page "Replication": paths, parameters and ids, through the application that Airflow mounts.
 
 An input is a path with its query, as it stands in a request's first line. A line behind it, where there is one, is an
-id that `plugins.watershed.locate_state_folder` makes a folder of. Oracle: no answer of 500 and more, none that is not
+id that `plugins.locate_state_folder` makes a folder of. Oracle: no answer of 500 and more, none that is not
 closed to caches, no file from outside the page's folder, no folder outside the state's.
 """
 
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-from tests.fuzz.target import ROOT, OracleViolated, Target
+from tests.fuzz.target import OracleViolated, Target
 
 _IDS = (
     "shop", "sites", "onprem-to-cloud", "manual__2026-11-22T00:00:00+00:00", "verify__shop", ".verify__hidden", "..",
@@ -65,7 +65,6 @@ def target() -> Target:
     os.environ |= {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
@@ -87,8 +86,8 @@ class _Page:
         from airflow.utils.db import initdb
         from fastapi.testclient import TestClient
 
-        from plugins.watershed.page import routes, user_rights
         from tests.airflow import page_world
+        from watershed.plugins.page import routes, user_rights
 
         initdb()
         plans = [page_world.plan_in(home / "topologies", page_world.one(page_world.ADDRESS))]
@@ -136,7 +135,7 @@ class _Page:
         return self._client.get(url, follow_redirects=False)
 
     def _folder(self, word: str) -> str:
-        from plugins.watershed.state_folder import locate_run_folder
+        from watershed.plugins.state_folder import locate_run_folder
 
         try:
             found = locate_run_folder(word, word)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 
-from clusters.control_follower import FollowedRecord
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, encode_control_value
-from clusters.control_values import decode_control_value
-from cutover.errors import BrokenChain
-from cutover.journal.hash_chain import GENESIS_HASH, JournalChain, JournalEntry
-from cutover.journal.signing import TRUSTING, UNSIGNED, Signing
-from plugins.watershed.page.cluster_snapshots import ControlTopicsView
 from tests.clusters.test_control_values import BAD, GOOD
 from tests.fuzz.target import OracleViolated, Target
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC, encode_control_value
+from watershed.clusters.control_values import decode_control_value
+from watershed.cutover.errors import BrokenChain
+from watershed.cutover.journal.hash_chain import GENESIS_HASH, JournalChain, JournalEntry
+from watershed.cutover.journal.signing import TRUSTING, UNSIGNED, Signing
+from watershed.plugins.page.cluster_snapshots import ControlTopicsView
 
 _TOPOLOGY = "shop"
 _SIGNING = Signing((b"a key",))

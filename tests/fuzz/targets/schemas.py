@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from clusters.registry.record_schemas import WriterSchema
-from spark.transform.avro_records import build_avro_records
-from spark.transform.field_plan import FieldPlan
-from spark.transform.field_records import FieldRecords
 from tests.fuzz.target import OracleViolated, Target
 from tests.spark import test_avro_records as avro
 from tests.spark import test_protobuf_records as protobuf
+from watershed.clusters.registry.record_schemas import WriterSchema
+from watershed.spark.transform.avro_records import build_avro_records
+from watershed.spark.transform.field_plan import FieldPlan
+from watershed.spark.transform.field_records import FieldRecords
 
 _ROW: dict[str, Any] = {
     "any": {"name": "x", "next": None}, "node": {"name": "a", "next": {"name": "b", "next": None}}, "nulls": [None],

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.attack import __main__ as attacks
-from lab.attack import attack_setup, forged_batch, pasted_commands
-from lab.attack.attack_setup import AttackSetup
-from lab.attack.control_checks import AttackNotCarriedOut, require_carried_out
-from lab.attack.outcome import Attack, AttackFindings, AttackVerdict
-from lab.clusters import Lab
+from watershed.lab.attack import __main__ as attacks
+from watershed.lab.attack import attack_setup, forged_batch, pasted_commands
+from watershed.lab.attack.attack_setup import AttackSetup
+from watershed.lab.attack.control_checks import AttackNotCarriedOut, require_carried_out
+from watershed.lab.attack.outcome import Attack, AttackFindings, AttackVerdict
+from watershed.lab.clusters import Lab
 
 NUMBERS = [each.number for each in attacks.ATTACKS]
 # Stand in for the installed command. SILENT: a product that does nothing at all.
@@ -57,7 +57,7 @@ def verdict(number: int, tmp_path: Path, bootstrap: dict[str, str] | None = None
 
 def held(numbers: str, evidence: Path) -> list[str]:
     """The program's line of each attack."""
-    command = [sys.executable, "-m", "lab.attack", "--attacks", numbers, "--dir", str(evidence)]
+    command = [sys.executable, "-m", "watershed.lab.attack", "--attacks", numbers, "--dir", str(evidence)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     *lines, last = done.stdout.splitlines()

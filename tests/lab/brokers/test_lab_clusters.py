@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
-from cli.lab import lab as command
-from lab import clusters, sample_applications
-from lab.account import build_account, find_applications
-from lab.detached_process import ProcessIdentity, end_processes, find_by_argument, is_alive, spawn_detached
-from lab.preload import create_lab_topics
+from watershed.cli.lab import lab as command
+from watershed.lab import clusters, sample_applications
+from watershed.lab.account import build_account, find_applications
+from watershed.lab.detached_process import ProcessIdentity, end_processes, find_by_argument, is_alive, spawn_detached
+from watershed.lab.preload import create_lab_topics
 
 pytestmark = pytest.mark.kafka
 
@@ -80,7 +80,7 @@ def test_up_status_down(home: Path) -> None:
 
 
 def test_what_a_killed_up_left_is_found_and_ended(home: Path) -> None:
-    program = "import sys; from lab import clusters; clusters.start_clusters(sys.argv[1], ['alpha', 'beta'])"
+    program = "import sys; from watershed.lab import clusters; clusters.start_clusters(sys.argv[1], ['alpha', 'beta'])"
     up = subprocess.Popen([sys.executable, "-c", program, str(home)])
     deadline = time.monotonic() + 180
     while not processes(home) and time.monotonic() < deadline:
@@ -124,14 +124,14 @@ def test_a_killed_broker_costs_the_applications_nothing(home: Path, tmp_path: Pa
     rate = ["--rate", "200"]
     try:
         plain = sample_applications.start_application(
-            tmp_path, "plain", ["lab.orders_producer", "--topics", "plain", *rate, *at]
+            tmp_path, "plain", ["watershed.lab.orders_producer", "--topics", "plain", *rate, *at]
         )
         transactional = ["--transactional-id", "careful", "--topics", "careful"]
         careful = sample_applications.start_application(
-            tmp_path, "careful", ["lab.orders_producer", *transactional, *rate, *at]
+            tmp_path, "careful", ["watershed.lab.orders_producer", *transactional, *rate, *at]
         )
         billing = sample_applications.start_application(
-            tmp_path, "billing", ["lab.billing_consumer", "--topics", "plain,careful", *at]
+            tmp_path, "billing", ["watershed.lab.billing_consumer", "--topics", "plain,careful", *at]
         )
         for app in (plain, careful):
             sample_applications.wait_for_count(app, "acked", 200, seconds=180)

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cli.lab import lab as command
-from lab import clusters
-from lab.detached_process import find_by_argument, is_alive, kill_process
+from watershed.cli.lab import lab as command
+from watershed.lab import clusters
+from watershed.lab.detached_process import find_by_argument, is_alive, kill_process
 
 pytestmark = pytest.mark.kafka
 

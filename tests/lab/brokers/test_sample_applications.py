@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from lab import sample_applications
-from lab.account import RunAccount, build_account, find_applications
-from lab.application_records import read_application_records
-from lab.errors import ApplicationFailed, LabError
-from lab.preload import create_lab_topics, preload_topic, read_preload
+from watershed.lab import sample_applications
+from watershed.lab.account import RunAccount, build_account, find_applications
+from watershed.lab.application_records import read_application_records
+from watershed.lab.errors import ApplicationFailed, LabError
+from watershed.lab.preload import create_lab_topics, preload_topic, read_preload
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab, LabCluster
+    from watershed.lab.clusters import Lab, LabCluster
 
 pytestmark = pytest.mark.kafka
 
@@ -51,10 +51,10 @@ def test_stop_and_start_at_the_same_cluster_loses_and_repeats_nothing(
     create_lab_topics(here.bootstrap, topics, 4)
     listed = ["--topics", ",".join(topics)]
     orders = sample_applications.start_application(
-        home, "orders", ["lab.orders_producer", *listed, "--rate", "400", "--keys", "20", *at(here)]
+        home, "orders", ["watershed.lab.orders_producer", *listed, "--rate", "400", "--keys", "20", *at(here)]
     )
     billing = sample_applications.start_application(
-        home, "billing", ["lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
+        home, "billing", ["watershed.lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
     )
     sample_applications.wait_for_count(orders, "acked", 300, seconds=180)
     sample_applications.wait_for_count(billing, "processed", 100, seconds=180)
@@ -86,10 +86,10 @@ def test_transactions_count_when_committed_and_aborted_ones_never(kafka_pair: La
     transactional = ["--transactional-id", topic_name, "--transaction-records", "10", "--abort-every", "3"]
     listed = ["--topics", topic_name]
     orders = sample_applications.start_application(
-        home, "orders", ["lab.orders_producer", *listed, "--rate", "300", *transactional, *at(here)]
+        home, "orders", ["watershed.lab.orders_producer", *listed, "--rate", "300", *transactional, *at(here)]
     )
     billing = sample_applications.start_application(
-        home, "billing", ["lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
+        home, "billing", ["watershed.lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
     )
     sample_applications.wait_for_count(orders, "acked", 200, seconds=180)
     stranger = Producer({"bootstrap.servers": here.bootstrap})
@@ -110,7 +110,7 @@ def test_transactions_count_when_committed_and_aborted_ones_never(kafka_pair: La
 
 def dirty_reader(topic: str, here: LabCluster) -> list[str]:
     options = ["--group", f"{topic}-dirty", "--topics", topic, "--isolation", "read_uncommitted"]
-    return ["lab.billing_consumer", *options, *at(here)]
+    return ["watershed.lab.billing_consumer", *options, *at(here)]
 
 
 def test_a_move_is_timed_and_missing_offsets_are_loud(kafka_pair: Lab, topic_name: str, home: Path) -> None:
@@ -119,10 +119,10 @@ def test_a_move_is_timed_and_missing_offsets_are_loud(kafka_pair: Lab, topic_nam
         create_lab_topics(cluster.bootstrap, [topic_name], 2)
     listed = ["--topics", topic_name]
     orders = sample_applications.start_application(
-        home, "orders", ["lab.orders_producer", *listed, "--rate", "200", *at(here)]
+        home, "orders", ["watershed.lab.orders_producer", *listed, "--rate", "200", *at(here)]
     )
     billing = sample_applications.start_application(
-        home, "billing", ["lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
+        home, "billing", ["watershed.lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
     )
     sample_applications.wait_for_count(billing, "processed", 20, seconds=180)
     with pytest.raises(ApplicationFailed, match="stop it first"):
@@ -158,7 +158,7 @@ def test_a_preload_is_accounted_for_in_short(kafka_pair: Lab, topic_name: str, h
     preload_topic(home / "history", "history", *place, careful, 45_000, keys=70, transactional_id=topic_name)
     listed = ["--topics", f"{plain},{careful}"]
     billing = sample_applications.start_application(
-        home, "billing", ["lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
+        home, "billing", ["watershed.lab.billing_consumer", "--group", topic_name, *listed, *at(here)]
     )
     sample_applications.wait_for_count(billing, "processed", 76_001, seconds=180)
 
@@ -178,7 +178,7 @@ def test_a_preload_is_accounted_for_in_short(kafka_pair: Lab, topic_name: str, h
 def test_numbers_go_on_after_a_crash(kafka_pair: Lab, topic_name: str, home: Path) -> None:
     here = kafka_pair.clusters["onprem"]
     create_lab_topics(here.bootstrap, [topic_name], 2)
-    arguments = ["lab.orders_producer", "--topics", topic_name, "--rate", "300", "--keys", "5"]
+    arguments = ["watershed.lab.orders_producer", "--topics", topic_name, "--rate", "300", "--keys", "5"]
     orders = sample_applications.start_application(home, "orders", [*arguments, *at(here)])
     sample_applications.wait_for_count(orders, "acked", 100, seconds=180)
     sample_applications.kill_application(home, "orders")
@@ -190,7 +190,7 @@ def test_numbers_go_on_after_a_crash(kafka_pair: Lab, topic_name: str, home: Pat
     )
     sample_applications.stop_client(again)
     billing = sample_applications.start_application(
-        home, "billing", ["lab.billing_consumer", "--group", topic_name, "--topics", topic_name, *at(here)]
+        home, "billing", ["watershed.lab.billing_consumer", "--group", topic_name, "--topics", topic_name, *at(here)]
     )
 
     result = settle(home, billing)
@@ -201,7 +201,7 @@ def test_numbers_go_on_after_a_crash(kafka_pair: Lab, topic_name: str, home: Pat
 def test_a_missing_topic_is_named(kafka_pair: Lab, topic_name: str, home: Path) -> None:
     here = kafka_pair.clusters["onprem"]
     orders = sample_applications.start_application(
-        home, "orders", ["lab.orders_producer", "--topics", topic_name, *at(here)]
+        home, "orders", ["watershed.lab.orders_producer", "--topics", topic_name, *at(here)]
     )
     with pytest.raises(ApplicationFailed, match=f"onprem has no topic {topic_name}"):
         sample_applications.wait_for_count(orders, "acked", 1, seconds=180)

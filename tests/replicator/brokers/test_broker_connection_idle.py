@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.settings import ConnectionSettings
-from clusters.wire.transport import Transport
-from lab import clusters
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.broker_threads import TargetBrokerThreads
-from replicator.transport.rate_limit import RateLimit
 from tests.clusters.test_wire_exchange import answer_versions
 from tests.replicator.brokers.test_real_links import PARTITIONS, filled, linked, same, wait_until
 from tests.replicator.real import producer, settings_of
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.transport import Transport
+from watershed.lab import clusters
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.broker_threads import TargetBrokerThreads
+from watershed.replicator.transport.rate_limit import RateLimit
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 DAY = 86_400_000
 

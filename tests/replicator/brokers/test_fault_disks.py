@@ -11,11 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.record_batch import RECORD_BATCH_HEADER_BYTES
-from clusters.topic_partition import TopicPartition
-from lab import clusters as lab_clusters
-from replicator.batch.record_batch import decode_batches
 from tests.replicator.faults import QUICK_BROKER, wait_reports
 from tests.replicator.real import (
     applied,
@@ -28,6 +23,11 @@ from tests.replicator.real import (
     wait_copied,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.record_batch import RECORD_BATCH_HEADER_BYTES
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters as lab_clusters
+from watershed.replicator.batch.record_batch import decode_batches
 
 pytestmark = pytest.mark.kafka
 

@@ -16,13 +16,6 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-from clusters.admin import Admin
-from clusters.control_topics import LEDGER_TOPIC, compute_slot
-from clusters.errors import ClusterError
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from lab import clusters as lab_clusters
-from lab.preload import create_lab_topics
 from tests.replicator.brokers.test_real_aligned import assert_same_offsets, begins_at
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import QUICK_BROKER, Feeding, copied, progress, reports, times
@@ -39,6 +32,13 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import LEDGER_TOPIC, compute_slot
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab import clusters as lab_clusters
+from watershed.lab.preload import create_lab_topics
 
 pytestmark = pytest.mark.kafka
 

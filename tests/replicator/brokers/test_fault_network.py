@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
 from tests.replicator.faults import Faulty, Feeding, copied, progress, times
 from tests.replicator.real import (
     applied,
@@ -24,6 +22,8 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.lab.fault_proxy import HELD_CONNECTION, NO_FAULT, ProxyFault
 
 pytestmark = pytest.mark.kafka
 

@@ -16,9 +16,6 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from clusters.admin import Admin
-from clusters.wire.admin_writes import alter_client_quotas
-from clusters.wire.connection import open_connection
 from tests.replicator.faults import Feeding, progress, times, wait_reports
 from tests.replicator.real import (
     applied,
@@ -32,6 +29,9 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.states_scene import create, in_state, produce, report, until, written
+from watershed.clusters.admin import Admin
+from watershed.clusters.wire.admin_writes import alter_client_quotas
+from watershed.clusters.wire.connection import open_connection
 
 pytestmark = pytest.mark.kafka
 
@@ -51,7 +51,7 @@ def feed(settings, topic: str, partitions: int, rate: int) -> Feeding:
 
 
 OTHER_GROUP = """
-import replicator.worker.membership as _m
+import watershed.replicator.worker.membership as _m
 _join = _m.Membership.__init__
 def _elsewhere(self, settings, group, *rest, **more):
     _join(self, settings, group + ".by-mistake", *rest, **more)

@@ -13,9 +13,6 @@ import time
 
 import pytest
 
-from clusters.admin import Admin
-from lab import clusters as lab_clusters
-from lab.fault_proxy import NO_FAULT, ProxyFault
 from tests.replicator.faults import Feeding, copied, progress, times
 from tests.replicator.real import (
     applied,
@@ -27,6 +24,9 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.lab import clusters as lab_clusters
+from watershed.lab.fault_proxy import NO_FAULT, ProxyFault
 
 pytestmark = pytest.mark.kafka
 

@@ -15,24 +15,22 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import JOURNAL_TOPIC
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import mirrormaker
-from replicator.ledger.ledger import read_ledger
-from replicator.trace import trace_record
 from tests.replicator.real import applied, put, read_all, settings_of, wait_copied, wait_decided, workers
-from topology import compile_path
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import JOURNAL_TOPIC
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import mirrormaker
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.trace import trace_record
+from watershed.topology import compile_path
 
 pytestmark = pytest.mark.kafka
 
-QUICK = (
-    "import replicator.recovery.settled_log_ends; replicator.recovery.settled_log_ends.LOG_SETTLE_S "
-    "= 3.0"
-)  # nothing of these tests is under way for longer
+# Nothing of these tests is under way for longer.
+QUICK = "import watershed.replicator.recovery.settled_log_ends as _ends; _ends.LOG_SETTLE_S = 3.0"
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
 kind: Topology
@@ -314,7 +312,7 @@ def test_a_copier_that_still_writes_is_refused(kafka_pair, topic_name, alias, tm
     into.flush(60)
     copy_by_hand(scene, topic, 1)
     applied(scene.settings, scene.plan)
-    from replicator.adoption import copy_proof
+    from watershed.replicator.adoption import copy_proof
 
     one = copy_proof._one
 

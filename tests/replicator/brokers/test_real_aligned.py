@@ -8,12 +8,6 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters.admin import Admin
-from clusters.alignment_records import read_alignments
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.target_log import TargetLog
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.brokers.test_real_formats import compact
 from tests.replicator.real import (
@@ -27,6 +21,12 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.alignment_records import read_alignments
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.target_log import TargetLog
 
 pytestmark = pytest.mark.kafka
 START = 5_000_000
@@ -84,7 +84,9 @@ def test_plain_and_transactional_topics_keep_their_offsets(kafka_pair, topic_nam
 
 
 # Each worker is alone in a group of its own: the next one need not wait until the one before is given up.
-ALONE = "import os, replicator.worker.worker as w; w.build_fleet_group_id = lambda name: f'{name}-{os.getpid()}'"
+ALONE = (
+    "import os, watershed.replicator.worker.worker as w; w.build_fleet_group_id = lambda name: f'{name}-{os.getpid()}'"
+)
 
 
 @pytest.mark.soak

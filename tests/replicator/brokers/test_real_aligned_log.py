@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import LogRange
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.alignment_requests import AlignmentWire
-from clusters.wire.connection import open_connection
-from lab import proxied_clusters
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.gap_filler import GapFiller, GapMethod
-from replicator.copy.aligned.target_log import TargetLog
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.recovery.log_inspection import BrokerAddress
 from tests.replicator.real import producer, read_all, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.alignment_requests import AlignmentWire
+from watershed.clusters.wire.connection import open_connection
+from watershed.lab import proxied_clusters
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.gap_filler import GapFiller, GapMethod
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.recovery.log_inspection import BrokerAddress
 
 pytestmark = pytest.mark.kafka
 
@@ -33,10 +33,10 @@ FLOW = "onprem-to-cloud"
 
 _FILL = """
 import sys, uuid
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.target_log import TargetLog
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.target_log import TargetLog
 bootstrap, topic, topic_id, until = sys.argv[1:]
 settings = ConnectionSettings("cloud", (bootstrap,))
 to = lambda address: open_connection(settings, address)

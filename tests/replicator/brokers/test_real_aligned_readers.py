@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
 from tests.replicator.brokers.test_real_aligned import START, begins_at
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import (
@@ -21,6 +19,8 @@ from tests.replicator.real import (
     wait_decided,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2

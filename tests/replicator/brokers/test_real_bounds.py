@@ -9,14 +9,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.partition_end_records import build_end_key, read_partition_ends
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED
-from replicator.recovery.log_inspection import read_leader_logs
 from tests.replicator.real import (
     Record,
     applied,
@@ -28,8 +20,16 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.copy_bounds import CopyBound, build_offsets_bound
-from topology.plan import Plan, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_end_records import build_end_key, read_partition_ends
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED
+from watershed.replicator.recovery.log_inspection import read_leader_logs
+from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
+from watershed.topology.plan import Plan, seal_plan
 
 pytestmark = pytest.mark.kafka
 

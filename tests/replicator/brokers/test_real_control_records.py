@@ -6,11 +6,18 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, SLOT_COUNT, STATUS_TOPIC, compute_slot
-from clusters.settings import ConnectionSettings
-from lab.attack.control_records import BAD_VALUES, KEY_KINDS
 from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
 from tests.replicator.states_scene import QUICK, create, in_state, produce, until, written
+from watershed.clusters.control_topics import (
+    FLOWS_TOPIC,
+    JOURNAL_TOPIC,
+    LEDGER_TOPIC,
+    SLOT_COUNT,
+    STATUS_TOPIC,
+    compute_slot,
+)
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.attack.control_records import BAD_VALUES, KEY_KINDS
 
 pytestmark = pytest.mark.kafka
 

@@ -12,29 +12,6 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter, compute_slot
-from clusters.flow_records import read_flows, write_flow
-from clusters.latency_buckets import describe_latency
-from clusters.wire.answered_fetch import fetch_one
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
-from replicator.batch.codecs import NONE, ZSTD
-from replicator.batch.record_batch import decode_batches
-from replicator.compression_forecast import forecast_compression
-from replicator.ledger.ledger import read_ledger
-from replicator.ledger.ledger_block import Generation, LedgerBlock
-from replicator.ledger.shared_ledger import SharedLedger
-from replicator.partition_key import PartitionKey
-from replicator.partition_states import Reinspect
-from replicator.recovery.log_inspection import inspect_logs, read_leader_logs
-from replicator.recovery.recovery_point import find_recovery_point
-from replicator.recovery.settled_log_ends import SettledLogEnds
-from replicator.recovery.takeover import TakenPartition, claim_partitions
-from spark.reading.broker_connections import BrokerConnections
-from spark.reading.fetch_answers import PartitionAddress
-from spark.reading.offset_range import OffsetRange
-from spark.reading.range_reader import read_all_fingerprints
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -50,9 +27,32 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.egress_compression import EgressCompression
-from topology.naming import Naming
-from topology.plan import seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter, compute_slot
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.latency_buckets import describe_latency
+from watershed.clusters.wire.answered_fetch import fetch_one
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from watershed.replicator.batch.codecs import NONE, ZSTD
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.compression_forecast import forecast_compression
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.ledger.ledger_block import Generation, LedgerBlock
+from watershed.replicator.ledger.shared_ledger import SharedLedger
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import Reinspect
+from watershed.replicator.recovery.log_inspection import inspect_logs, read_leader_logs
+from watershed.replicator.recovery.recovery_point import find_recovery_point
+from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
+from watershed.replicator.recovery.takeover import TakenPartition, claim_partitions
+from watershed.spark.reading.broker_connections import BrokerConnections
+from watershed.spark.reading.fetch_answers import PartitionAddress
+from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.range_reader import read_all_fingerprints
+from watershed.topology.egress_compression import EgressCompression
+from watershed.topology.naming import Naming
+from watershed.topology.plan import seal_plan
 
 pytestmark = pytest.mark.kafka
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.flow_records import read_flows, write_flow
-from clusters.record_batch import build_simple_batch
-from clusters.topic_partition import TopicPartition
-from clusters.wire import error_codes
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, ProducePartition
-from lab.clusters import Lab
-from lab.preload import create_lab_topics
-from replicator.copy.flow_epoch_fence import explain_fence_refusal, fence_flow
-from replicator.recovery.log_inspection import read_leader_logs
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.replicator.status_view import read_statuses
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.record_batch import build_simple_batch
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, ProducePartition
+from watershed.lab.clusters import Lab
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.copy.flow_epoch_fence import explain_fence_refusal, fence_flow
+from watershed.replicator.recovery.log_inspection import read_leader_logs
 
 pytestmark = pytest.mark.kafka
 

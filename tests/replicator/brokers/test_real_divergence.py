@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.topic_partition import TopicPartition
-from lab.clusters import Lab
-from lab.preload import create_lab_topics
-from replicator.batch.records import decode_record_fields
-from replicator.recovery.divergence import read_divergence, read_divergent_records
 from tests.replicator.real import applied, plan_for, producer, read_all, settings_of, wait_copied, wait_decided, workers
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab.clusters import Lab
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.batch.records import decode_record_fields
+from watershed.replicator.recovery.divergence import read_divergence, read_divergent_records
 
 pytestmark = pytest.mark.kafka
 

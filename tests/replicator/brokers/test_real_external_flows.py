@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
 from tests.replicator.external import (
     MARK,
     PARTITIONS,
@@ -21,8 +20,9 @@ from tests.replicator.external import (
     writing_everywhere,
 )
 from tests.replicator.real import applied, plan_for, settings_of, workers
-from topology.external_flows import ExternalFlow
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.topology.external_flows import ExternalFlow
+from watershed.topology.selectors import Selector, TopicSelection
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(900)]
 

@@ -6,7 +6,6 @@ import signal
 
 import pytest
 
-from clusters.admin import Admin
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import Feeding, progress, times
 from tests.replicator.real import (
@@ -20,6 +19,7 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
+from watershed.clusters.admin import Admin
 
 pytestmark = pytest.mark.kafka
 

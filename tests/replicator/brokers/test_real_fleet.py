@@ -11,10 +11,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT, compute_slot
-from clusters.fleet import read_slot_owners
-from clusters.partition_status_records import PartitionStatus
 from tests.replicator.real import (
     WorkerProcess,
     applied,
@@ -27,13 +23,17 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan, PlanCluster, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
+from watershed.clusters.fleet import read_slot_owners
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.topology.plan import Plan, PlanCluster, seal_plan
 
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 24
 # Placements are decided every two seconds here, and every minute in life.
-OFTEN = "import replicator.worker.worker; replicator.worker.worker._PLACED_EVERY_S = 2.0"
+OFTEN = "import watershed.replicator.worker.worker; watershed.replicator.worker.worker._PLACED_EVERY_S = 2.0"
 
 
 def until(condition: Callable[[], object], seconds: float = 180) -> None:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.inventory_scan import scan_cluster
-from lab import clusters as lab_clusters
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import QUICK_BROKER, Feeding, progress, times
 from tests.replicator.real import (
@@ -29,11 +27,13 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.drift import find_drift
-from topology.inventory import Inventory
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.plan_builder import build_plan
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.lab import clusters as lab_clusters
+from watershed.topology.drift import find_drift
+from watershed.topology.inventory import Inventory
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan_builder import build_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
@@ -46,7 +46,7 @@ RACKS = {
 # A line for each answer: the broker's port, and the bytes of records. Times are shortened, so that the test need not
 # last as long as they do.
 COUNTED = """
-import clusters.wire.connection as _wire, replicator.transport.replica_choice as _choice
+import watershed.clusters.wire.connection as _wire, watershed.replicator.transport.replica_choice as _choice
 _fetch = _wire.Connection.fetch
 def _counted(self, *arguments, **more):
     answers = _fetch(self, *arguments, **more)

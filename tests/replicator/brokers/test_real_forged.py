@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.claim_rules import find_partition_claims
-from clusters.flow_records import read_flows
-from clusters.producer_registry import read_producers
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
-from lab.clusters import Lab
-from replicator.batch.record_batch import decode_batches
-from replicator.ledger.claims import read_claims
-from replicator.recovery.log_inspection import LeaderLog, read_leader_logs
 from tests.replicator.brokers.test_real_timestamps import in_state
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.spark.logs import Packed, a_log, append
-from topology import compile_path
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.claim_rules import find_partition_claims
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.producer_registry import read_producers
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
+from watershed.lab.clusters import Lab
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.ledger.claims import read_claims
+from watershed.replicator.recovery.log_inspection import LeaderLog, read_leader_logs
+from watershed.topology import compile_path
 
 pytestmark = pytest.mark.kafka
 

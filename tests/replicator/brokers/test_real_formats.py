@@ -10,12 +10,6 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import FetchPartition
-from replicator.batch.codecs import CODEC_NAMES
-from replicator.batch.record_batch import RawBatch, decode_batches
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -26,6 +20,12 @@ from tests.replicator.real import (
     wait_copied,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.replicator.batch.codecs import CODEC_NAMES
+from watershed.replicator.batch.record_batch import RawBatch, decode_batches
 
 pytestmark = pytest.mark.kafka
 

@@ -15,26 +15,26 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-from cli.offsets import offsets
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import FLOWS_TOPIC, ControlWriter
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.sync_reports import SyncReport, read_sync_reports
-from clusters.topic_partition import TopicPartition
-from replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
-from replicator.sync.groups import GroupKind
-from replicator.sync.position_transaction import PositionTransaction
-from replicator.sync.sync_kind import SyncClusters
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.faults import times
 from tests.replicator.position_order import check_order_of_positions
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, wait_decided, workers
-from topology import compile_path as plan_of
-from topology.naming import Naming
-from topology.plan import Plan
-from topology.selectors import Selector
-from topology.sync_settings import GroupSync, NameFilter, SyncSettings
+from watershed.cli.offsets import offsets
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.sync_reports import SyncReport, read_sync_reports
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.sync.group_control_records import GroupResetDecision, journal_group_reset
+from watershed.replicator.sync.groups import GroupKind
+from watershed.replicator.sync.position_transaction import PositionTransaction
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology import compile_path as plan_of
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import GroupSync, NameFilter, SyncSettings
 
 pytestmark = pytest.mark.kafka
 

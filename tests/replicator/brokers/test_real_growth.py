@@ -9,13 +9,6 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import clusters as lab_clusters
-from replicator.apply import apply_plan
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -28,8 +21,15 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters as lab_clusters
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 pytestmark = pytest.mark.kafka
 

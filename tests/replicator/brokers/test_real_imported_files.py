@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
 from tests.replicator.real import applied, producer, put, read_all, settings_of, wait_progress, workers
-from topology.interop.import_formats import import_path
-from topology.interop.topology_writer import render_topology_file
-from topology.loader import parse_topology
-from topology.plan import Plan, seal_plan
-from topology.plan_builder import build_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.topology.interop.import_formats import import_path
+from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.plan_builder import build_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

@@ -17,18 +17,18 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from lab import clusters
-from replicator.apply import apply_plan
-from replicator.apply_refusals import CannotApply
-from replicator.batch_at_offset import NoRecordAtOffset
-from replicator.trace import trace_record
 from tests.replicator.real import WorkerProcess, read_all, settings_of, wait_decided
-from topology import compile_path
-from topology.plan import Plan
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import clusters
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.replicator.batch_at_offset import NoRecordAtOffset
+from watershed.replicator.trace import trace_record
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

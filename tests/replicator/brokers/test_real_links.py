@@ -15,24 +15,24 @@ import pytest
 from kio.schema.alter_client_quotas.v1 import request as quotas
 from kio.static.primitive import f64
 
-from clusters.admin import Admin
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_reads import read_client_quotas
-from clusters.wire.connection import open_connection
-from clusters.wire.messages import FetchPartition
-from clusters.wire.versions import Api
-from replicator.copy.copy_state import SourceCursor, TargetProgress
-from replicator.copy.partition_copy import PartitionCopy
-from replicator.copy.sequenced_producer import SequencedProducer
-from replicator.partition_key import PartitionKey, ProducerIdentity
-from replicator.recovery.log_inspection import BrokerAddress
-from replicator.transport.active_copy import ActiveCopy
-from replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
-from replicator.transport.fetcher import RESERVED_BYTES
-from replicator.transport.rate_limit import RateLimit
 from tests.replicator.real import producer, read_all, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.admin_reads import read_client_quotas
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.messages import FetchPartition
+from watershed.clusters.wire.versions import Api
+from watershed.replicator.copy.copy_state import SourceCursor, TargetProgress
+from watershed.replicator.copy.partition_copy import PartitionCopy
+from watershed.replicator.copy.sequenced_producer import SequencedProducer
+from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
+from watershed.replicator.recovery.log_inspection import BrokerAddress
+from watershed.replicator.transport.active_copy import ActiveCopy
+from watershed.replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
+from watershed.replicator.transport.fetcher import RESERVED_BYTES
+from watershed.replicator.transport.rate_limit import RateLimit
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 3

@@ -11,31 +11,40 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.flow_records import read_flows
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import RequiredRight, derive_required_rights
-from clusters.settings import ConnectionSettings
-from clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
-from clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls
-from clusters.wire.connection import open_connection
-from clusters.withheld_rights_records import read_withheld_rights
-from cutover.actions import GiveRights, ReadRights, TakeRights
-from cutover.live.rights_actions import LiveRights
-from replicator.apply import apply_plan
-from replicator.copy.flow_epoch_fence import explain_fence_refusal
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
 from tests.replicator.real import plan_for, settings_of, workers
-from topology import compile_path
-from topology.drift import FieldDrift
-from topology.inventory import InventoryAcl
-from topology.naming import build_prefix_naming
-from topology.plan import Plan, seal_plan
-from topology.selectors import Selector
-from topology.sync_settings import NO_SYNC, AclSync, GroupSync, NameFilter, QuotaSync, SyncMode, SyncSettings, UserSync
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.admin_reads import read_acls, read_client_quotas, read_topic_config_entries
+from watershed.clusters.wire.admin_writes import alter_client_quotas, alter_topic_configs, create_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.withheld_rights_records import read_withheld_rights
+from watershed.cutover.actions import GiveRights, ReadRights, TakeRights
+from watershed.cutover.live.rights_actions import LiveRights
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.copy.flow_epoch_fence import explain_fence_refusal
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology import compile_path
+from watershed.topology.drift import FieldDrift
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import (
+    NO_SYNC,
+    AclSync,
+    GroupSync,
+    NameFilter,
+    QuotaSync,
+    SyncMode,
+    SyncSettings,
+    UserSync,
+)
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka
@@ -198,7 +207,7 @@ def test_the_worker_keeps_everything_equal_with_exactly_its_rights(
     grant(guarded, "worker", derive_required_rights(plan, "worker"))
     await_rights(guarded, "worker", derive_required_rights(plan, "worker"))
     monkeypatch.setenv("GUARDED_WORKER", f"worker:{PASSWORD}")
-    often = "import replicator.sync.sync_kind as k; k.METADATA_INTERVAL_MS = 200"
+    often = "import watershed.replicator.sync.sync_kind as k; k.METADATA_INTERVAL_MS = 200"
     with workers(as_user(plan, guarded, "worker"), "cloud", tmp_path, often) as start:
         worker = start()
         with open_connection(guarded.admin["onprem"]) as source:

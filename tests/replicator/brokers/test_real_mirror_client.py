@@ -11,14 +11,6 @@ from typing import Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT
-from clusters.errors import TopicMissing
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.sync_reports import read_sync_reports
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import read_ledger
-from replicator.ledger.ledger_follower import LedgerFollower
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import Feeding, times
 from tests.replicator.mirror_client import describe_group, look, read_formatted
@@ -33,9 +25,17 @@ from tests.replicator.real import (
     wait_progress,
     workers,
 )
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.naming import build_prefix_naming
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.errors import TopicMissing
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.sync_reports import read_sync_reports
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.replicator.ledger.ledger_follower import LedgerFollower
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import Plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
@@ -186,7 +186,7 @@ def test_no_position_is_ahead_of_what_is_durable(own_pair, topic_name: str, tmp_
     more = {"delivery": "transactions", "merge": True} if delivery == "transactions" else {}
     plan = applied(settings, plan_for(settings, topic_name, topic_name, compatibility=names, **more))
     into = producer(settings["onprem"])
-    quick = times(session=3) + "\nimport replicator.sync.copied_positions as _p; _p._EVERY_MS = 50\n"
+    quick = times(session=3) + "\nimport watershed.replicator.sync.copied_positions as _p; _p._EVERY_MS = 50\n"
     stop, checks, faults = threading.Event(), [0], []
     watch = threading.Thread(target=watch_positions, args=(settings, plan, topic_name, group, stop, checks, faults))
     with (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cli import offsets_map
-from cli.main import main
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.faults import times
 from tests.replicator.real import applied, plan_for, read_all, settings_of, wait_copied, wait_progress, workers
+from watershed.cli import offsets_map
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
 
 pytestmark = pytest.mark.kafka
 

@@ -15,33 +15,33 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as WirePartition
 
-from clusters import producer_fence
-from clusters.admin import Admin
-from clusters.errors import CannotFence, RequestUnsupported
-from clusters.group_members import describe_group
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.inventory_scan import scan_cluster
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
-from clusters.topic_partition import TopicPartition
-from clusters.wire.admin_reads import read_acls, read_topic_config_entries
-from clusters.wire.admin_writes import create_acls, delete_acls
-from clusters.wire.connection import open_connection
-from cutover.actions import FindWriters
-from cutover.live.fence_actions import LiveFences
-from lab import clusters
-from replicator.apply import apply_plan
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.position_order import check_order_of_positions
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.replicator.states_scene import until
-from topology.drift import FieldDrift, find_drift
-from topology.inventory import Inventory, InventoryAcl
-from topology.plan import seal_plan
-from topology.sync_settings import QuotaSync, SyncSettings, UserSync
+from watershed.clusters import producer_fence
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import CannotFence, RequestUnsupported
+from watershed.clusters.group_members import describe_group
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.inventory_scan import scan_cluster
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import CLUSTER_RESOURCE_NAME, RequiredRight
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.admin_reads import read_acls, read_topic_config_entries
+from watershed.clusters.wire.admin_writes import create_acls, delete_acls
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import FindWriters
+from watershed.cutover.live.fence_actions import LiveFences
+from watershed.lab import clusters
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology.drift import FieldDrift, find_drift
+from watershed.topology.inventory import Inventory, InventoryAcl
+from watershed.topology.plan import seal_plan
+from watershed.topology.sync_settings import QuotaSync, SyncSettings, UserSync
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from watershed.clusters.settings import ConnectionSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 RELEASES = ("0.11.0.3", "2.4.1")

@@ -10,13 +10,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT
-from clusters.fleet import read_slot_owners
-from clusters.partition_status_records import PartitionStatus
-from cutover.operations.partition_control import propose_partition_order
-from replicator.partition_control import PartitionOrder
-from replicator.transport.stall_detector import WORKER_SESSION_MS
 from tests.replicator.real import (
     applied,
     assert_exact_copy,
@@ -29,7 +22,14 @@ from tests.replicator.real import (
     workers,
 )
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.fleet import read_slot_owners
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.cutover.operations.partition_control import propose_partition_order
+from watershed.replicator.partition_control import PartitionOrder
+from watershed.replicator.transport.stall_detector import WORKER_SESSION_MS
+from watershed.topology.plan import Plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from clusters.errors import ClusterError
-from clusters.required_role_acls import RequiredRight
-from replicator.capability_probe import probe_cluster
-from replicator.probe_topic import PROBE_TOPIC_PREFIX, find_left_topics
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.required_role_acls import RequiredRight
+from watershed.replicator.capability_probe import probe_cluster
+from watershed.replicator.probe_topic import PROBE_TOPIC_PREFIX, find_left_topics
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -9,9 +9,6 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from cli.main import main
-from replicator.copy.quarantine import read_quarantine
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, read_all, settings_of, workers
 from tests.replicator.states_scene import (
     QUICK,
@@ -23,6 +20,9 @@ from tests.replicator.states_scene import (
     until,
     written,
 )
+from watershed.cli.main import main
+from watershed.replicator.copy.quarantine import read_quarantine
+from watershed.replicator.ledger.ledger import read_ledger
 
 pytestmark = pytest.mark.kafka
 

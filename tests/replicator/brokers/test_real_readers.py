@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.readers import READERS, from_on, positioned, settled
 from tests.replicator.real import (
     applied,
@@ -19,6 +16,9 @@ from tests.replicator.real import (
     wait_decided,
     workers,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.ledger import read_ledger
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 2

@@ -12,16 +12,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from clusters.wire.connection import open_connection
-from clusters.wire.topic_names import is_stand_in_id
-from clusters.wire.versions import Api
-from lab import clusters
-from replicator.apply import apply_plan
-from replicator.apply_refusals import CannotApply
-from replicator.copy.flow_epoch_fence import explain_fence_refusal
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import (
     WorkerProcess,
     applied,
@@ -48,9 +38,19 @@ from tests.replicator.states_scene import (
     written,
 )
 from tests.replicator.status_view import read_statuses
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.wire.connection import open_connection
+from watershed.clusters.wire.topic_names import is_stand_in_id
+from watershed.clusters.wire.versions import Api
+from watershed.lab import clusters
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.replicator.copy.flow_epoch_fence import explain_fence_refusal
+from watershed.replicator.ledger.ledger import read_ledger
 
 if TYPE_CHECKING:
-    from clusters.settings import ConnectionSettings
+    from watershed.clusters.settings import ConnectionSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 # 2.4.1 gives topics no ids. 2.8.2 does, and is asked by name all the same; 3.9.1 is read by id and written to by name.

@@ -10,29 +10,29 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from cli.journal_decisions import is_unchanged_decision, render_decision
-from clusters.admin import Admin
-from clusters.broker_propagation import wait_for_every_broker
-from clusters.control_records import read_control_log
-from clusters.control_topics import FLOWS_TOPIC
-from clusters.flow_records import JOURNALED_PREFIX
-from clusters.settings import ConnectionSettings
-from clusters.synced_access_records import read_synced_access
-from clusters.wire.admin_reads import read_acls, read_scram_users
-from clusters.wire.admin_writes import create_acls, delete_acls, delete_scram_users
-from clusters.wire.connection import open_connection
-from cutover.operations.access_pruning import propose_pruning
-from cutover.operations.proposal import OperationRefused
-from replicator.apply import apply_plan
-from replicator.sync.sync_on_apply import find_sync_differences
 from tests.replicator.guarded import Guarded, guarded
 from tests.replicator.real import plan_for
-from topology.drift import FieldDrift
-from topology.inventory import InventoryAcl
-from topology.naming import build_prefix_naming
-from topology.plan import Plan, seal_plan
-from topology.selectors import Selector
-from topology.sync_settings import NO_SYNC, AccessPruning, AclSync, NameFilter, UserSync
+from watershed.cli.journal_decisions import is_unchanged_decision, render_decision
+from watershed.clusters.admin import Admin
+from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.flow_records import JOURNALED_PREFIX
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.synced_access_records import read_synced_access
+from watershed.clusters.wire.admin_reads import read_acls, read_scram_users
+from watershed.clusters.wire.admin_writes import create_acls, delete_acls, delete_scram_users
+from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.operations.access_pruning import propose_pruning
+from watershed.cutover.operations.proposal import OperationRefused
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.topology.drift import FieldDrift
+from watershed.topology.inventory import InventoryAcl
+from watershed.topology.naming import build_prefix_naming
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import NO_SYNC, AccessPruning, AclSync, NameFilter, UserSync
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka

@@ -29,13 +29,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import LogRange
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, ensure_control_topics
-from clusters.errors import Unauthorised
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.missing_rights import find_missing_rights
-from clusters.required_role_acls import (
+from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
+from tests.replicator.real import assert_exact_copy, plan_for, producer, put, wait_copied, workers
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, LEDGER_TOPIC, ensure_control_topics
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.missing_rights import find_missing_rights
+from watershed.clusters.required_role_acls import (
     ACCOUNT_ROLES,
     OFFSETS_TOPIC,
     PROBE_TOPIC,
@@ -43,35 +45,33 @@ from clusters.required_role_acls import (
     RequiredRight,
     derive_required_rights,
 )
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from replicator.apply import apply_plan
-from replicator.copy.aligned.aligned_topic_choice import probe_cluster_once
-from replicator.copy.aligned.cluster_probe import probe_alignment_support
-from replicator.copy.aligned.empty_log_filler import fill_log
-from replicator.copy.aligned.filling_configs import (
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.copy.aligned.aligned_topic_choice import probe_cluster_once
+from watershed.replicator.copy.aligned.cluster_probe import probe_alignment_support
+from watershed.replicator.copy.aligned.empty_log_filler import fill_log
+from watershed.replicator.copy.aligned.filling_configs import (
     CLEANUP_POLICY,
     apply_filling_configs,
     build_filling_configs,
     restore_topic_configs,
 )
-from replicator.copy.aligned.gap_filler import GapFiller
-from replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
-from replicator.copy.transactions.slot_sender import read_transaction_version
-from replicator.sync.checkpoints import CheckpointKind
-from replicator.sync.copied_positions import CopiedPositionKind
-from replicator.sync.groups import GroupKind
-from replicator.sync.heartbeats import HeartbeatKind
-from replicator.sync.sync_kind import SyncClusters
-from tests.replicator.guarded import PASSWORD, Guarded, as_user, await_rights, grant, guarded, revoke
-from tests.replicator.real import assert_exact_copy, plan_for, producer, put, wait_copied, workers
-from topology import compile_path
-from topology.mirror_compatibility import MirrorCompatibility
-from topology.plan import Plan, PlanCluster, PlanSecurity
-from topology.secret_ref import SecretRef
-from topology.selectors import Selector
-from topology.sync_settings import NO_SYNC, GroupSync, NameFilter, SyncSettings
+from watershed.replicator.copy.aligned.gap_filler import GapFiller
+from watershed.replicator.copy.aligned.target_log import TargetLog, build_deleter_connect
+from watershed.replicator.copy.transactions.slot_sender import read_transaction_version
+from watershed.replicator.sync.checkpoints import CheckpointKind
+from watershed.replicator.sync.copied_positions import CopiedPositionKind
+from watershed.replicator.sync.groups import GroupKind
+from watershed.replicator.sync.heartbeats import HeartbeatKind
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology import compile_path
+from watershed.topology.mirror_compatibility import MirrorCompatibility
+from watershed.topology.plan import Plan, PlanCluster, PlanSecurity
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import NO_SYNC, GroupSync, NameFilter, SyncSettings
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = pytest.mark.kafka

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.schema import Schema, is_same_schema
-from clusters.registry.schema_id_translation import read_schema_ids
-from clusters.topic_partition import TopicPartition
-from cutover.live.landing_records import read_first_records
-from replicator.apply import apply_plan
-from replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
 from tests.replicator.real import read_all, wait_copied, workers
 from tests.replicator.real_schemas import PARTITIONS, clients, connect_to, contents, plan_with, registered, until, write
 from tests.replicator.status_view import read_statuses
+from watershed.clusters.admin import Admin
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.schema import Schema, is_same_schema
+from watershed.clusters.registry.schema_id_translation import read_schema_ids
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.live.landing_records import read_first_records
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.sync.sync_on_apply import apply_sync_differences, find_sync_differences
 
 pytestmark = pytest.mark.kafka
 

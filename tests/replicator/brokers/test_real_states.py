@@ -5,12 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_records import read_control_log
-from clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
-from clusters.flow_records import JOURNALED_PREFIX
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.real import applied, read_all, settings_of, wait_copied, workers
 from tests.replicator.states_scene import (
     QUICK,
@@ -25,6 +19,12 @@ from tests.replicator.states_scene import (
     until,
     written,
 )
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_records import read_control_log
+from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC
+from watershed.clusters.flow_records import JOURNALED_PREFIX
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.ledger import read_ledger
 
 pytestmark = pytest.mark.kafka
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import SyncReport
-from clusters.topic_partition import TopicPartition
-from replicator.sync.group_control_records import FlowsFollower
-from replicator.sync.groups import GroupKind
-from replicator.sync.sync_kind import SyncClusters
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, wait_decided, workers
-from topology.plan import Plan, seal_plan
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import GroupSync, SyncSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.sync.group_control_records import FlowsFollower
+from watershed.replicator.sync.groups import GroupKind
+from watershed.replicator.sync.sync_kind import SyncClusters
+from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import GroupSync, SyncSettings
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]  # a worker of its own; the decisions are tested without brokers
 

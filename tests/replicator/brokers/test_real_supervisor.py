@@ -19,12 +19,12 @@ from typing import Any
 import psutil
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from replicator.worker.fleet_status import FleetRow, read_fleet_rows
 from tests.replicator.real import assert_exact_copy, producer, settings_of, wait_copied
-from topology import compile_path
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.worker.fleet_status import FleetRow, read_fleet_rows
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.slow]
 
@@ -62,7 +62,9 @@ class Scene:
         self._supervisors: list[subprocess.Popen[bytes]] = []
 
     def run(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run([sys.executable, "-m", "cli.main", *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "watershed.cli.main", *words], capture_output=True, text=True, check=False
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
@@ -75,7 +77,9 @@ class Scene:
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         log = (self.folder / f"supervisor-{len(self._supervisors)}.log").open("wb")
         self._supervisors.append(
-            subprocess.Popen([sys.executable, "-m", "cli.main", *words], stdout=log, stderr=log, start_new_session=True)
+            subprocess.Popen(
+                [sys.executable, "-m", "watershed.cli.main", *words], stdout=log, stderr=log, start_new_session=True
+            )
         )
         return self._supervisors[-1]
 
@@ -167,7 +171,7 @@ class Watch:
         self.waits: list[float] = []
 
     def _look(self) -> None:
-        from clusters.topic_partition import TopicPartition
+        from watershed.clusters.topic_partition import TopicPartition
 
         where = [TopicPartition(self._scene.name, number) for number in range(PARTITIONS)]
         with Admin(self._scene.settings["cloud"]) as admin:
@@ -271,7 +275,7 @@ def test_workers_that_others_start_wait_while_their_fleet_is_stopped(kafka_pair,
         scene.order("start")
         assert scene.wait_size(1).workers == name  # the same process
         refused = subprocess.run(
-            [sys.executable, "-m", "cli.main", "fleet", "restart", str(scene.path), "--target", "cloud"],
+            [sys.executable, "-m", "watershed.cli.main", "fleet", "restart", str(scene.path), "--target", "cloud"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (refused.returncode, "kubectl rollout restart" in refused.stderr) == (2, True)
@@ -282,7 +286,7 @@ def kill(worker: str) -> None:
 
 
 def supervisors(scene: Scene) -> set[str]:
-    from clusters.fleet import build_lease_group_id
+    from watershed.clusters.fleet import build_lease_group_id
 
     with Admin(scene.settings["cloud"]) as admin:
         return set(admin.group_assignment(build_lease_group_id(scene.name, "cloud")) or ())

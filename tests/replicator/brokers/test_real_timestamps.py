@@ -7,11 +7,11 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from clusters.admin import Admin
-from clusters.partition_status_records import PartitionStatus
-from clusters.settings import ConnectionSettings
 from tests.replicator.real import applied, assert_exact_copy, plan_for, producer, put, settings_of, wait_copied, workers
 from tests.replicator.status_view import read_statuses
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import PartitionStatus
+from watershed.clusters.settings import ConnectionSettings
 
 pytestmark = pytest.mark.kafka
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from lab.certificates import write_secret_file
-from lab.secured_cluster import SecuredCluster, run_secured_cluster
 from tests.replicator.real import applied, assert_exact_copy, plan_for, producer, put, settings_of, wait_copied, workers
 from tests.replicator.status_view import read_statuses
-from topology.plan import Plan, PlanCluster, PlanOAuth, PlanSecurity, seal_plan
-from topology.secret_ref import SecretRef
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.lab.certificates import write_secret_file
+from watershed.lab.secured_cluster import SecuredCluster, run_secured_cluster
+from watershed.topology.plan import Plan, PlanCluster, PlanOAuth, PlanSecurity, seal_plan
+from watershed.topology.secret_ref import SecretRef
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 PARTITIONS = 4

@@ -16,12 +16,6 @@ from confluent_kafka import KafkaError, Message, Producer
 from kio.schema.update_features.v1.request import FeatureUpdateKey
 from kio.static.primitive import i8, i16, i32Timedelta
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.wire.connection import Connection, open_connection
-from lab import clusters as lab_clusters
-from lab.fault_proxy import NO_FAULT, ProxyFault
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.faults import Faulty, Feeding, faulty_clusters, progress, times
 from tests.replicator.real import (
     applied,
@@ -36,8 +30,14 @@ from tests.replicator.real import (
     wait_latencies,
     workers,
 )
-from topology.naming import Naming
-from topology.plan import Plan, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire.connection import Connection, open_connection
+from watershed.lab import clusters as lab_clusters
+from watershed.lab.fault_proxy import NO_FAULT, ProxyFault
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, seal_plan
 
 pytestmark = pytest.mark.kafka
 

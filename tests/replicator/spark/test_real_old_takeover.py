@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from lab import mirrormaker
 from tests.cutover.commands import (
     GROUP,
     NO_WAY_BACK,
@@ -27,6 +24,9 @@ from tests.cutover.commands import (
     worker_running,
 )
 from tests.replicator.real import Record, read_all
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import mirrormaker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1_800)]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.ledger import read_ledger
 from tests.replicator.brokers.test_real_adoption import QUICK, Scene, transactions
 from tests.replicator.real import applied, producer, put, read_all, wait_copied, workers
 from tests.spark.brokers.test_archive_restore import commit, delete_below, held, log_ranges, run
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.ledger import read_ledger
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 

@@ -15,23 +15,23 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from cli.main import main
-from clusters.admin import Admin
-from clusters.group_offsets import CommittedPosition, GroupOffsets
-from clusters.registry.client import RegistryClient
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from clusters.wire.connection import open_connection
-from replicator.copy.aligned.target_log import TargetLog
-from spark.archive.archive_reader import require_manifest
-from spark.archive.manifest import MANIFEST_FILE
-from spark.archive.storage import FolderStorage
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.brokers.test_real_formats import compact
 from tests.replicator.real import producer, put, read_all, settings_of, wait_decided
 from tests.replicator.real_schemas import registered
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.group_offsets import CommittedPosition, GroupOffsets
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire.connection import open_connection
+from watershed.replicator.copy.aligned.target_log import TargetLog
+from watershed.spark.archive.archive_reader import require_manifest
+from watershed.spark.archive.manifest import MANIFEST_FILE
+from watershed.spark.archive.storage import FolderStorage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -231,7 +231,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 def kill_when(words: list[object], is_reached: Callable[[], bool]) -> bool:
     """Starts the command and kills it with -9 once it has come so far; False where it ended before."""
     with subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "watershed.cli.main", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as started:
         deadline = time.monotonic() + 240
         while started.poll() is None and not is_reached():

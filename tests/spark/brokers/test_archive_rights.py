@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.errors import ClusterError
-from clusters.required_role_acls import CLUSTER_RESOURCE_NAME, PROBE_TOPIC, RequiredRight
-from spark.archive.archive_run import archive_topics
-from spark.archive.restore_run import RestoreRequest, restore_topics
-from spark.archive.storage import FolderStorage
-from spark.errors import NotRestorable
 from tests.replicator.guarded import Guarded, await_rights, grant, guarded, revoke
 from tests.replicator.real import producer, put, read_all
 from tests.spark.brokers.test_archive_restore import commit, delete_below, held
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.required_role_acls import CLUSTER_RESOURCE_NAME, PROBE_TOPIC, RequiredRight
+from watershed.spark.archive.archive_run import archive_topics
+from watershed.spark.archive.restore_run import RestoreRequest, restore_topics
+from watershed.spark.archive.storage import FolderStorage
+from watershed.spark.errors import NotRestorable
+from watershed.topology.selectors import Selector, TopicSelection
 
 __all__ = ["guarded"]  # the fixture
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.admin import Admin
-from clusters.errors import Unauthorised
-from clusters.topic_partition import TopicPartition
-from clusters.wire import admin_reads
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.partition_sizes import read_partition_bytes
-from spark.judging.proof_window import (
+from tests.replicator.real import producer, put, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import Unauthorised
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.clusters.wire import admin_reads
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.partition_sizes import read_partition_bytes
+from watershed.spark.judging.proof_window import (
     DEFAULT_CHUNK_OFFSETS,
     LARGEST_CHUNK,
     SMALLEST_CHUNK,
@@ -22,8 +23,7 @@ from spark.judging.proof_window import (
     choose_chunk_offsets,
     cut_chunks,
 )
-from spark.reading.offset_range import OffsetRange
-from tests.replicator.real import producer, put, settings_of
+from watershed.spark.reading.offset_range import OffsetRange
 
 
 @given(st.integers(1, 1 << 45), st.integers(1, 1 << 40))

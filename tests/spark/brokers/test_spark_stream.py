@@ -11,21 +11,21 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from clusters.admin import Admin
-from clusters.errors import Unauthorised, Unreachable
-from clusters.settings import ConnectionSettings
-from clusters.wire import error_codes
-from clusters.wire.connection import open_connection
-from spark.datasource.batch_reader import BatchReader
-from spark.datasource.columns import build_row_schema
-from spark.datasource.log_offsets import LogOffsetReader
-from spark.datasource.options import parse_read_options
-from spark.datasource.stream_reader import StreamReader
-from spark.errors import NotReadable, WrongUse
 from tests.replicator.real import plan_for, producer, put, settings_of
 from tests.spark.sessions.test_spark_batches import settled
-from topology.plan import encode_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.errors import Unauthorised, Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.wire import error_codes
+from watershed.clusters.wire.connection import open_connection
+from watershed.spark.datasource.batch_reader import BatchReader
+from watershed.spark.datasource.columns import build_row_schema
+from watershed.spark.datasource.log_offsets import LogOffsetReader
+from watershed.spark.datasource.options import parse_read_options
+from watershed.spark.datasource.stream_reader import StreamReader
+from watershed.spark.errors import NotReadable, WrongUse
+from watershed.topology.plan import encode_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 pytestmark = [pytest.mark.kafka]
 

@@ -4,5 +4,5 @@ each worker imports it anew, for 0.7 s of processor time. Python runs this file 
 import sys
 
 if "pyspark.daemon" in sys.orig_argv:
-    import spark.source
-    import spark.spark_range_readers  # noqa: F401
+    import watershed.spark.source
+    import watershed.spark.spark_range_readers  # noqa: F401

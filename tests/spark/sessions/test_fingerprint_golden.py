@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.record_fingerprint import FINGERPRINT_VERSION, encode_headers_bin, fingerprint_record
-from replicator.batch.codecs import compress_payload
-from replicator.batch.record_batch import decode_batches
-from replicator.batch.records import build_raw_batch, decode_record_fields, decode_records
-from replicator.batch.repack import RejectedRecord
-from replicator.copy.quarantine import encode_rejected_record
-from replicator.partition_key import PartitionKey
-from spark.fingerprint import (
+from tests.replicator.real import plan_for, producer, settings_of
+from tests.spark.sessions.test_spark_fingerprint import batch_bytes
+from watershed.clusters.admin import Admin
+from watershed.clusters.record_fingerprint import FINGERPRINT_VERSION, encode_headers_bin, fingerprint_record
+from watershed.replicator.batch.codecs import compress_payload
+from watershed.replicator.batch.record_batch import decode_batches
+from watershed.replicator.batch.records import build_raw_batch, decode_record_fields, decode_records
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.copy.quarantine import encode_rejected_record
+from watershed.replicator.partition_key import PartitionKey
+from watershed.spark.fingerprint import (
     SPARK_SQL,
     ChunkSum,
     ConsumedRecord,
@@ -26,11 +28,9 @@ from spark.fingerprint import (
     fingerprint_slices,
     sum_fingerprints,
 )
-from spark.reading.batch_decoding import locate_records, split_checked_batches
-from spark.source import FORMAT_NAME, register_format
-from tests.replicator.real import plan_for, producer, settings_of
-from tests.spark.sessions.test_spark_fingerprint import batch_bytes
-from topology.plan import encode_plan
+from watershed.spark.reading.batch_decoding import locate_records, split_checked_batches
+from watershed.spark.source import FORMAT_NAME, register_format
+from watershed.topology.plan import encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

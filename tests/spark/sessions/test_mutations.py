@@ -16,23 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from replicator.ledger.offset_map import OffsetMap
-from spark.fingerprint import ConsumedRecord
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import end_of, settings_of, wait_end
 from tests.spark.logs import Log, Packed, a_log, append, changed, edited, packed, records_of
 from tests.spark.mutations import CHUNK, COUNT, KINDS, MUTATIONS, STRANGE, Mutation, by_batches
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -16,23 +16,23 @@ import pytest
 from confluent_kafka import TopicPartition as WirePartition
 from confluent_kafka.admin import AdminClient
 
-import spark.proof_run
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from spark.judging.proof_inputs import ProofReaders
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.reading.range_requests import RangeRequest
-from spark.reading.range_sums import RangeSum
+import watershed.spark.proof_run
 from tests.replicator.real import applied, plan_for, settings_of, wait_copied, workers
 from tests.spark.logs import Packed, a_log, append, packed
 from tests.spark.mutations import KINDS, STRANGE
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.judging.proof_inputs import ProofReaders
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.reading.range_sums import RangeSum
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -225,7 +225,7 @@ def test_a_topic_made_anew_while_it_is_read_is_an_error(scenes: dict[str, Scene]
 def meanwhile(turn: int, happens: Callable[[], Any]) -> Iterator[None]:
     """Lets something happen right before ranges are read for the `turn`th time."""
     turns = count(1)
-    real = spark.proof_run.build_spark_readers
+    real = watershed.spark.proof_run.build_spark_readers
 
     def readers(*arguments: Any, **named: Any) -> ProofReaders:
         found = real(*arguments, **named)
@@ -237,6 +237,6 @@ def meanwhile(turn: int, happens: Callable[[], Any]) -> Iterator[None]:
 
         return replace(found, sums=sums)
 
-    with patch.object(spark.proof_run, "build_spark_readers", readers):
+    with patch.object(watershed.spark.proof_run, "build_spark_readers", readers):
         yield
     assert next(turns) > turn, "it never happened"

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.brokers.test_real_bounds import BEGAN, PARTITIONS, fill, wait_states
 from tests.replicator.real import applied, plan_for, producer, settings_of, workers
-from topology.copy_bounds import CopyBound
+from watershed.clusters.admin import Admin
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.copy_bounds import CopyBound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from clusters.admin import Admin
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.external import (
     MARKS,
     PARTITIONS,
@@ -30,12 +27,15 @@ from tests.replicator.external import (
 from tests.replicator.real import settings_of
 from tests.spark.sessions.test_real_transform import is_caught_up, read_partitions, transform_worker
 from tests.spark.sessions.test_spark_replicate import run, until
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1200)]
 
@@ -81,7 +81,7 @@ def test_each_record_stands_on_both_clusters_once(
             admin.create_topic(topic_name, PARTITIONS, 1, {})
     with ExitStack() as stack:
         stack.enter_context(copying_back(settings, topic_name, tmp_path / "mirrormaker", mirrormaker))
-        run("-m", "cli.main", "apply", str(path), "--yes")
+        run("-m", "watershed.cli.main", "apply", str(path), "--yes")
         log = tmp_path / "log"
         wrote = stack.enter_context(writing := ExitStack()).enter_context(writing_everywhere(settings, topic_name))
         with transform_worker(path, log) as worker:

@@ -18,20 +18,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from clusters.admin import Admin
-from clusters.partition_status_records import read_partition_statuses
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.copy.quarantine import read_quarantine
-from replicator.ledger.ledger import read_ledger
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.spark.sessions.test_spark_replicate import run, until
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.copy.quarantine import read_quarantine
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -213,7 +213,7 @@ def transform_worker(path: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]
     environ = {**os.environ, "WATERSHED_SECRET_PEPPER": SECRET}
     with log.open("ab") as out:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "cloud", "--transforms"],
+            [sys.executable, "-m", "watershed.cli.main", "worker", str(path), "--target", "cloud", "--transforms"],
             stderr=out, stdout=out, env=environ,
         )  # fmt: skip
     try:
@@ -234,7 +234,7 @@ def read_partitions(path: Path) -> list[dict[str, Any]]:
 def is_caught_up(path: Path, lab: Lab, topic: str) -> bool:
     settings = ConnectionSettings("onprem", (lab.clusters["onprem"].bootstrap,))
     with Admin(settings) as admin:
-        from clusters.topic_partition import TopicPartition as Place
+        from watershed.clusters.topic_partition import TopicPartition as Place
 
         ends = admin.offsets(Place(topic, number) for number in range(PARTITIONS))
     seen = {each["partition"]: each for each in read_partitions(path)}
@@ -259,7 +259,7 @@ def test_records_are_transformed_exactly_while_workers_die(
     with Admin(ConnectionSettings("onprem", (kafka_pair.clusters["onprem"].bootstrap,))) as admin:
         admin.create_topic(topic_name, PARTITIONS, 1, {})
     produce(kafka_pair, topic_name, range(12_000))
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     log = tmp_path / "log"
     with transform_worker(path, log) as worker:
         until(lambda: worker.poll() is None and any(each["target_end"] > 0 for each in read_partitions(path)), 120)
@@ -303,7 +303,7 @@ def test_a_record_that_cannot_be_transformed_stops_its_partition_or_goes_to_quar
         value = broken[number][0] if number in broken else build_document(number)
         producer.produce(topic_name, value, b"k%d" % number, number % PARTITIONS, headers=[("n", b"%d" % number)])
     assert producer.flush(60) == 0
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     with transform_worker(path, tmp_path / "log"):
         until(lambda: any(each["state"] == "untransformed" for each in read_partitions(path)), 120)
         until(lambda: sum(each["source_position"] == 100 for each in read_partitions(path)) == 2, 60)
@@ -313,8 +313,8 @@ def test_a_record_that_cannot_be_transformed_stops_its_partition_or_goes_to_quar
         assert "is no JSON object" in halted["error"]
         assert "rejected: quarantine" in halted["remedy"]
         write_topology(kafka_pair, topic_name, tmp_path, "quarantine")
-        run("-m", "cli.main", "apply", str(path), "--yes")
-        run("-m", "cli.main", "flow", "restart", flow, str(path))
+        run("-m", "watershed.cli.main", "apply", str(path), "--yes")
+        run("-m", "watershed.cli.main", "flow", "restart", flow, str(path))
         until(lambda: is_caught_up(path, kafka_pair, topic_name), 120)
     found = read_quarantine(ConnectionSettings("cloud", (kafka_pair.clusters["cloud"].bootstrap,)), flow)
     assert {each.offset: each.value for each in found} == {number // 3: broken[number][0] for number in broken}

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
 from tests.spark.sessions.test_real_transform import (
     PARTITIONS,
     consume,
@@ -20,9 +18,11 @@ from tests.spark.sessions.test_real_transform import (
     write_topology,
 )
 from tests.spark.sessions.test_spark_replicate import run, until
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def test_a_transformed_flow_begins_and_ends_where_the_file_says(
     with Admin(ConnectionSettings("onprem", (kafka_pair.clusters["onprem"].bootstrap,))) as admin:
         admin.create_topic(topic_name, PARTITIONS, 1, {})
     produce(kafka_pair, topic_name, range(3_000))
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     with transform_worker(path, tmp_path / "log"):
         until(lambda: [each["state"] for each in read_partitions(path)] == ["complete"] * PARTITIONS, 120)
     before, after = consume(kafka_pair, "onprem", topic_name), consume(kafka_pair, "cloud", topic_name)

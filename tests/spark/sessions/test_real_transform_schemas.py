@@ -21,16 +21,6 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from clusters.admin import Admin
-from clusters.registry.client import RegistryClient
-from clusters.registry.protobuf_compiler import compile_protobuf
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema, SchemaReference
-from clusters.settings import ConnectionSettings
-from replicator.copy.quarantine import read_quarantine
-from replicator.ledger.ledger import read_ledger
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.spark.sessions.test_real_transform import (
     PARTITIONS,
     SECRET,
@@ -43,13 +33,23 @@ from tests.spark.sessions.test_real_transform import (
     transform_worker,
 )
 from tests.spark.sessions.test_spark_replicate import run, until
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.protobuf_compiler import compile_protobuf
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema, SchemaReference
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.copy.quarantine import read_quarantine
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
-    from lab.schema_registry import SchemaRegistryProcess
+    from watershed.lab.clusters import Lab
+    from watershed.lab.schema_registry import SchemaRegistryProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(1500)]
 
@@ -231,7 +231,7 @@ def test_avro_records_are_transformed_exactly_under_the_ids_of_the_target(
         here.set_compatibility(subject, "NONE")
         older = here.register(subject, Schema(json.dumps(OLDER)))
         produce(kafka_pair, topic_name, range(6_000), partial(write_order, OLDER, older))
-        run("-m", "cli.main", "apply", str(path), "--yes")
+        run("-m", "watershed.cli.main", "apply", str(path), "--yes")
         with transform_worker(path, log) as worker:
             until(lambda: worker.poll() is None and any(each["target_end"] > 0 for each in read_partitions(path)), 300)
             newer = here.register(subject, Schema(json.dumps(NEWER)))  # the worker carries it, and its records wait
@@ -367,7 +367,7 @@ def test_protobuf_records_are_transformed_exactly_where_both_clusters_share_a_re
     assert len(orders) == 2
     for (id, order), first in zip(orders.items(), (0, 3_000), strict=True):
         produce(kafka_pair, topic_name, range(first, first + 3_000), partial(write_message, order, id))
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     with transform_worker(path, tmp_path / "log") as worker:
         until(lambda: worker.poll() is None and is_caught_up(path, kafka_pair, topic_name), 400)
         expected = {

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import Row
 
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.source import FORMAT_NAME, register_format
 from tests.replicator.brokers.test_real_aligned import START, begins_at
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import applied, plan_for, producer, put, settings_of, wait_copied, workers
-from topology.plan import Plan, encode_plan
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.source import FORMAT_NAME, register_format
+from watershed.topology.plan import Plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.brokers.test_real_adoption import QUICK, Scene, transactions
 from tests.replicator.real import applied, producer, put, read_all, wait_copied, workers
 from tests.spark.brokers.test_archive_restore import run
+from watershed.clusters.admin import Admin
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak]
 

@@ -24,16 +24,16 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from clusters.topic_partition import TopicPartition
-from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
-from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
-from spark.source import FORMAT_NAME, KafkaBatches, register_format
 from tests.replicator.brokers.test_real_copy import transactions
 from tests.replicator.real import plan_for, producer, put, settings_of
-from topology.plan import PlanSecurity, encode_plan, seal_plan
-from topology.secret_ref import SecretRef
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.datasource.columns import BATCH_COLUMNS, build_row_schema
+from watershed.spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
+from watershed.spark.source import FORMAT_NAME, KafkaBatches, register_format
+from watershed.topology.plan import PlanSecurity, encode_plan, seal_plan
+from watershed.topology.secret_ref import SecretRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -252,11 +252,11 @@ def test_what_cannot_be_read_is_said(read: Read, topic_name: str, filled: int) -
 def test_a_topic_made_anew_is_never_read_for_the_old_one(kafka_pair, topic_name: str, tmp_path: Path) -> None:
     from pyspark.sql.types import StructType
 
-    from spark.datasource.arrow_rows import read_row_batches
-    from spark.datasource.log_offsets import LogIdentity
-    from spark.datasource.log_slices import LogSlice
-    from spark.datasource.options import parse_read_options
-    from spark.errors import NotReadable
+    from watershed.spark.datasource.arrow_rows import read_row_batches
+    from watershed.spark.datasource.log_offsets import LogIdentity
+    from watershed.spark.datasource.log_slices import LogSlice
+    from watershed.spark.datasource.options import parse_read_options
+    from watershed.spark.errors import NotReadable
 
     settings = settings_of(kafka_pair)
     path = tmp_path / "plan.json"

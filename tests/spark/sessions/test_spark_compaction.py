@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import read_all, settings_of
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

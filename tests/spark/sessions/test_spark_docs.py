@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
 from tests.replicator.real import producer, read_all, settings_of
+from watershed.clusters.admin import Admin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

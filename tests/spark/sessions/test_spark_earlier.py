@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyarrow import parquet
 
-from clusters.cluster_protocol import LogRange
-from replicator.ledger.offset_map import OffsetMap
-from spark.errors import WrongUse
-from spark.evidence.evidence_folder import write_evidence_folder
-from spark.evidence.proof_results import ProofFindings, build_results
-from spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
-from spark.judging.earlier_proof import (
+from tests.spark.logs import a_log, packed
+from tests.spark.memory import Stored
+from tests.spark.sessions.test_spark_proof import Bench, changed, log
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.evidence_folder import write_evidence_folder
+from watershed.spark.evidence.proof_results import ProofFindings, build_results
+from watershed.spark.fingerprint import ConsumedRecord, fingerprint_records, sum_fingerprints
+from watershed.spark.judging.earlier_proof import (
     EarlierProof,
     merge_neighbour_chunks,
     read_earlier_proof,
     select_rechecked_chunks,
 )
-from spark.judging.proof import compare_and_judge
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, ProofWindow, fix_window
-from spark.judging.verdict import ChunkRow, encode_chunk_row, judge_proof
-from spark.proof_request import ProofRequest
-from spark.reading.offset_range import OffsetRange
-from tests.spark.logs import a_log, packed
-from tests.spark.memory import Stored
-from tests.spark.sessions.test_spark_proof import Bench, changed, log
+from watershed.spark.judging.proof import compare_and_judge
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, ProofWindow, fix_window
+from watershed.spark.judging.verdict import ChunkRow, encode_chunk_row, judge_proof
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.reading.offset_range import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 PLACE = PartitionPair("a-to-b", "orders", "orders", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

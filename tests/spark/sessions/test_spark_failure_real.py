@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import spark.verify
-from spark.errors import SparkError
-from spark.failure_text import raise_as_spark_error
-from spark.judging.proof_inputs import RangeComparison
-from spark.reading.range_requests import RangeRequest
-from spark.spark_range_readers import build_spark_readers
-from topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
-from topology.secret_ref import SecretRef
+import watershed.spark.verify
+from watershed.spark.errors import SparkError
+from watershed.spark.failure_text import raise_as_spark_error
+from watershed.spark.judging.proof_inputs import RangeComparison
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.spark_range_readers import build_spark_readers
+from watershed.topology.plan import Plan, PlanCluster, PlanSecurity, seal_plan
+from watershed.topology.secret_ref import SecretRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,10 +92,10 @@ def test_a_mistake_of_our_own_is_an_error_and_no_difference(
     def mistaken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr(spark.verify, "prove_flows", mistaken)
-    monkeypatch.setattr(spark.verify, "require_java", lambda: 17)
+    monkeypatch.setattr(watershed.spark.verify, "prove_flows", mistaken)
+    monkeypatch.setattr(watershed.spark.verify, "require_java", lambda: 17)
     topology = Path("topology/examples/chain.yaml")
-    assert spark.verify.main(["--topology", str(topology), "--out", str(tmp_path)]) == 2
+    assert watershed.spark.verify.main(["--topology", str(topology), "--out", str(tmp_path)]) == 2
     summary = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
     assert (summary["verdict"], summary["exit_code"]) == ("error", 2)
     assert "ZeroDivisionError: division by zero" in summary["error"]

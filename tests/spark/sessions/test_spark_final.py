@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from clusters.cluster_protocol import LogRange
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_map import OffsetMap
-from spark.judging.proof_inputs import ProofPartition
-from spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
-from spark.judging.verdict import Counts, ProofJudgement
-from spark.judging.writes_after_fence import add_fence_findings
 from tests.spark.sessions.test_spark_proof import Bench, log
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.judging.proof_inputs import ProofPartition
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair, fix_window
+from watershed.spark.judging.verdict import Counts, ProofJudgement
+from watershed.spark.judging.writes_after_fence import add_fence_findings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 PLACE = PartitionPair("a-to-b", "t", "t", 0)
 IDS = (uuid.UUID(int=1), uuid.UUID(int=2))

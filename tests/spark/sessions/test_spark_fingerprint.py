@@ -13,9 +13,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.record_fingerprint import encode_headers_bin
-from clusters.varints import encode_zigzag
-from spark.fingerprint import (
+from watershed.clusters.record_fingerprint import encode_headers_bin
+from watershed.clusters.varints import encode_zigzag
+from watershed.spark.fingerprint import (
     SPARK_SQL,
     ChunkSum,
     ConsumedRecord,
@@ -23,8 +23,13 @@ from spark.fingerprint import (
     fingerprint_slices,
     sum_fingerprints,
 )
-from spark.reading.batch_decoding import CorruptBatch, locate_payload_records, locate_records, split_checked_batches
-from spark.reading.xxh64 import hash_slices
+from watershed.spark.reading.batch_decoding import (
+    CorruptBatch,
+    locate_payload_records,
+    locate_records,
+    split_checked_batches,
+)
+from watershed.spark.reading.xxh64 import hash_slices
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

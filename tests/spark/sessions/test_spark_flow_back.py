@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import ControlWriter
-from clusters.flow_records import read_flows, write_flow
-from clusters.topic_partition import TopicPartition
-from cutover.actions import Rejoin, RetireTopics, ServeTopics, StartFlow, StopFlow
-from cutover.live.action_handler import LiveActionHandler
-from cutover.live.application_control import NO_APPLICATIONS
-from cutover.observations import ObservedFlow
-from cutover.offsets import encode_offsets
-from lab.preload import create_lab_topics
-from replicator.ledger.ledger import read_ledger
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.brokers.test_real_adoption import QUICK
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
-from topology.plan import seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import ControlWriter
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.cutover.actions import Rejoin, RetireTopics, ServeTopics, StartFlow, StopFlow
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import NO_APPLICATIONS
+from watershed.cutover.observations import ObservedFlow
+from watershed.cutover.offsets import encode_offsets
+from watershed.lab.preload import create_lab_topics
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from lab import mirrormaker
-from spark.fingerprint import ConsumedRecord
-from spark.foreign import inferred_alignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import put, settings_of
 from tests.spark.logs import a_log, append, packed
-from topology import compile_path
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.lab import mirrormaker
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.foreign import inferred_alignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 _AS_BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"  # the other one rewrites headers
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from clusters.topic_partition import TopicPartition
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.brokers.test_real_forged import forged
 from tests.replicator.real import applied, plan_for, settings_of, workers
 from tests.spark.logs import Packed, a_log, append
-from topology.plan import seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from clusters.settings import ConnectionSettings
-    from lab.clusters import Lab
+    from watershed.clusters.settings import ConnectionSettings
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -13,27 +13,27 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
-from replicator.ledger.offset_map import ExplicitRun, OffsetMap
-from replicator.partition_states import OffsetSpan
-from spark.errors import WrongUse
-from spark.fingerprint import ConsumedRecord
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import end_of, wait_end
 from tests.spark.logs import append, packed
 from tests.spark.pages import Seen
-from topology.copy_bounds import build_offsets_bound
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.foreign_part import ForeignPart, JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
+from watershed.replicator.partition_states import OffsetSpan
+from watershed.spark.errors import WrongUse
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.copy_bounds import build_offsets_bound
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.batch.repack import RejectedRecord
-from replicator.copy.quarantine import QuarantinedRecord, QuarantineWriter
-from replicator.partition_key import PartitionKey
-from spark.fingerprint import ConsumedRecord, fingerprint_records
-from spark.judging.quarantine_side import build_quarantined_offsets, set_aside_quarantined
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.reading.schema_id_pairs import NO_ID_REWRITE
 from tests.replicator.brokers.test_real_quarantine import TAKES_ALL, TAKES_LITTLE, mixed
 from tests.replicator.real import applied, plan_for, put, read_all, settings_of, workers
 from tests.replicator.real import producer as producer_of
 from tests.replicator.states_scene import QUICK, create, produce, until, written
+from watershed.replicator.batch.repack import RejectedRecord
+from watershed.replicator.copy.quarantine import QuarantinedRecord, QuarantineWriter
+from watershed.replicator.partition_key import PartitionKey
+from watershed.spark.fingerprint import ConsumedRecord, fingerprint_records
+from watershed.spark.judging.quarantine_side import build_quarantined_offsets, set_aside_quarantined
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,8 +131,8 @@ def test_the_quarantine_is_not_believed(kafka_pair, topic_name, tmp_path: Path, 
         for offset in (3, 5, 7)
     }
     QuarantineWriter(settings["cloud"]).keep(PartitionKey(flow, topic_name, topic_name, 0), list(rejected.values()))
-    from replicator.ledger.offset_map import OffsetMap
-    from spark.judging.flow_observation import PartitionAlignment
+    from watershed.replicator.ledger.offset_map import OffsetMap
+    from watershed.spark.judging.flow_observation import PartitionAlignment
 
     offsets = OffsetMap.of([(0, 0), (3, 4), (6, 8)])
     found = prove_flows(

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.flow_records import read_flows
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.free_ports import LOOPBACK_HOST, reserve_port_decade
-from lab.proxied_clusters import build_proxied_listeners
-from lab.request_proxy import RequestProxy
-from replicator.apply_refusals import CannotApply
-from replicator.ledger.explicit_runs import RepeatedRunMap
-from replicator.ledger.ledger import read_ledger
-from spark.evidence.evidence_folder import check_evidence_folder, read_evidence_table
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.faults import progress, times
 from tests.replicator.real import applied, plan_for, producer, put, read_all, settings_of, wait_copied, workers
 from tests.replicator.states_scene import until
-from topology.plan import Plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.flow_records import read_flows
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.free_ports import LOOPBACK_HOST, reserve_port_decade
+from watershed.lab.proxied_clusters import build_proxied_listeners
+from watershed.lab.request_proxy import RequestProxy
+from watershed.replicator.apply_refusals import CannotApply
+from watershed.replicator.ledger.explicit_runs import RepeatedRunMap
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.evidence.evidence_folder import check_evidence_folder, read_evidence_table
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,18 +17,18 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT
-from clusters.fleet import read_slot_owners
-from clusters.settings import ConnectionSettings
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.fleet import read_slot_owners
+from watershed.clusters.settings import ConnectionSettings
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -55,8 +55,8 @@ def test_a_fleet_survives_a_killed_worker_and_ends_when_told(
     with Admin(source) as admin:
         admin.create_topic(topic_name, 4, 1, {})
     fill(source, topic_name, RECORDS)
-    run("-m", "cli.main", "apply", str(path), "--yes")
-    command = ["-m", "spark.replicate", "--topology", str(path), "--target", "cloud", "--workers", "2"]
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
+    command = ["-m", "watershed.spark.replicate", "--topology", str(path), "--target", "cloud", "--workers", "2"]
     with (tmp_path / "log").open("wb") as log:
         fleet = subprocess.Popen([sys.executable, *command, "--state", str(state)], stderr=log, stdout=log)
     try:
@@ -87,7 +87,9 @@ def one_more(path: Path, tmp_path: Path) -> Iterator[None]:
     """A worker as a plain process, in the same fleet as those that Spark hosts; it leaves by SIGTERM."""
     with (tmp_path / "process").open("wb") as log:
         worker = subprocess.Popen(
-            [sys.executable, "-m", "cli.main", "worker", str(path), "--target", "cloud"], stderr=log, stdout=log
+            [sys.executable, "-m", "watershed.cli.main", "worker", str(path), "--target", "cloud"],
+            stderr=log,
+            stdout=log,
         )
     try:
         yield

@@ -11,24 +11,24 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from cli.verify import verify as command
-from clusters.admin import Admin
-from clusters.topic_partition import TopicPartition
-from replicator.ledger.offset_map import OffsetMap
-from spark.errors import WrongUse
-from spark.evidence.evidence_folder import check_evidence_folder, read_evidence_table
-from spark.fingerprint import ConsumedRecord
-from spark.judging.flow_observation import PartitionAlignment
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import settings_of
 from tests.spark.logs import a_log, append, packed
-from topology import compile_path
+from watershed.cli.verify import verify as command
+from watershed.clusters.admin import Admin
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.ledger.offset_map import OffsetMap
+from watershed.spark.errors import WrongUse
+from watershed.spark.evidence.evidence_folder import check_evidence_folder, read_evidence_table
+from watershed.spark.fingerprint import ConsumedRecord
+from watershed.spark.judging.flow_observation import PartitionAlignment
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from lab.detached_process import ProcessIdentity, kill_process, list_children, send_signal
-from lab.spark_standalone import SparkExecutor, SparkStandalone
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import wait_copied, workers
 from tests.spark.standalone import PARTITIONS, Application, Scene, build_cluster, until
-from topology import compile_path
+from watershed.lab.detached_process import ProcessIdentity, kill_process, list_children, send_signal
+from watershed.lab.spark_standalone import SparkExecutor, SparkStandalone
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -76,7 +76,7 @@ def proof(copied: Scene, cluster: SparkStandalone, directory: Path, conf: dict[s
     out = directory / "out"
     arguments = [
         "-m",
-        "spark.verify",
+        "watershed.spark.verify",
         "--topology",
         str(copied.path),
         "--out",

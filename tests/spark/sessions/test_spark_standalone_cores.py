@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from cli.spark_waits import SparkWaitReader
-from lab.spark_standalone import SparkStandalone
-from spark.cluster_cores import ClusterCores, read_cluster_cores
 from tests.replicator.real import assert_exact_copy, wait_copied
 from tests.spark.standalone import PARTITIONS, Application, Scene, Supervised, build_cluster, runs, until
-from topology import compile_path
+from watershed.cli.spark_waits import SparkWaitReader
+from watershed.lab.spark_standalone import SparkStandalone
+from watershed.spark.cluster_cores import ClusterCores, read_cluster_cores
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(1800)]
 
@@ -34,7 +34,7 @@ class Verify(Application):
 
     def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
         self.began = time.monotonic()
-        words = ["-m", "cli.main", "verify", str(scene.path), "--out", str(directory.with_suffix(".proof"))]
+        words = ["-m", "watershed.cli.main", "verify", str(scene.path), "--out", str(directory.with_suffix(".proof"))]
         super().__init__(directory, cluster, words, {})
 
     def proves(self) -> bool:
@@ -125,7 +125,7 @@ def test_the_fleet_of_a_full_cluster_that_is_started_by_hand_is_refused(
     hand = Application(
         tmp_path / "hand",
         cluster,
-        ["-m", "spark.replicate", "--topology", str(scene.path), "--target", "cloud", "--workers", "1"],
+        ["-m", "watershed.spark.replicate", "--topology", str(scene.path), "--target", "cloud", "--workers", "1"],
         {"spark.watershed.cores.left": "2"},
     )
     try:

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from clusters.admin import Admin
-from clusters.control_topics import SLOT_COUNT
-from clusters.fleet import read_slot_owners
-from lab.detached_process import kill_process
-from lab.spark_standalone import SparkExecutor, SparkStandalone
 from tests.replicator.real import assert_exact_copy, wait_copied, wait_progress
 from tests.spark.standalone import PARTITIONS, Application, Scene, Supervised, build_cluster, runs, until
-from topology import compile_path
+from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT
+from watershed.clusters.fleet import read_slot_owners
+from watershed.lab.detached_process import kill_process
+from watershed.lab.spark_standalone import SparkExecutor, SparkStandalone
+from watershed.topology import compile_path
 
 if TYPE_CHECKING:
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -49,11 +49,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkStandalon
 
 
 class Fleet(Application):
-    """`python -m spark.replicate` on the cluster."""
+    """`python -m watershed.spark.replicate` on the cluster."""
 
     def __init__(self, scene: Scene, cluster: SparkStandalone, directory: Path) -> None:
         self._state = directory.with_suffix(".json")
-        arguments = ["-m", "spark.replicate", "--topology", str(scene.path), "--target", "cloud"]
+        arguments = ["-m", "watershed.spark.replicate", "--topology", str(scene.path), "--target", "cloud"]
         arguments += ["--workers", str(WORKERS), "--state", str(self._state)]
         super().__init__(directory, cluster, arguments, SPECULATION)
 

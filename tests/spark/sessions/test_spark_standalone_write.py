@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from clusters.admin import Admin
-from lab.detached_process import send_signal
 from tests.replicator.real import plan_for, producer, put, read_all, settings_of
 from tests.spark.sessions.test_spark_batches import settled
 from tests.spark.standalone import Application, build_cluster
-from topology.plan import encode_plan
+from watershed.clusters.admin import Admin
+from watershed.lab.detached_process import send_signal
+from watershed.topology.plan import encode_plan
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
 COPY = """
 import sys
-from spark.session import end_session, create_spark_session
-from spark.source import register_format
+from watershed.spark.session import end_session, create_spark_session
+from watershed.spark.source import register_format
 session = create_spark_session("copy")
 register_format(session)
 plan, source, target = sys.argv[1:]

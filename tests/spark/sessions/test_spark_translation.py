@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.partition_status_records import read_partition_statuses
-from clusters.registry.schema import Schema, SchemaReference
-from clusters.settings import ConnectionSettings
-from clusters.sync_reports import read_sync_reports
-from replicator.apply import apply_plan
-from replicator.sync.sync_on_apply import find_sync_differences
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.faults import times
 from tests.replicator.real import read_all, wait_copied, wait_progress, workers
 from tests.replicator.real_schemas import PARTITIONS, clients, connect_to, contents, plan_with, registered, until, write
 from tests.replicator.registries import WIDER
-from topology.plan import seal_plan
-from topology.sync_settings import SyncSettings
+from watershed.clusters.admin import Admin
+from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.registry.schema import Schema, SchemaReference
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.sync_reports import read_sync_reports
+from watershed.replicator.apply import apply_plan
+from watershed.replicator.sync.sync_on_apply import find_sync_differences
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.plan import seal_plan
+from watershed.topology.sync_settings import SyncSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
-    from lab.schema_registry import SchemaRegistryProcess
+    from watershed.lab.clusters import Lab
+    from watershed.lab.schema_registry import SchemaRegistryProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow]
 

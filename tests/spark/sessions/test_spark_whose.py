@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from replicator.ledger.ledger import read_ledger
-from spark.judging.record_ownership import NO_KNOWN_PRODUCER, read_target_writers
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
 from tests.replicator.real import applied, plan_for, settings_of, workers
 from tests.spark.logs import Log, a_log, append, packed
-from topology.naming import Naming
-from topology.plan import Plan, seal_plan
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator.ledger.ledger import read_ledger
+from watershed.spark.judging.record_ownership import NO_KNOWN_PRODUCER, read_target_writers
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.topology.naming import Naming
+from watershed.topology.plan import Plan, seal_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -12,13 +12,15 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings
-from clusters.topic_partition import TopicPartition
-from spark.datasource import driver_transaction_commit
-from spark.datasource.batch_reader import BatchReader
-from spark.datasource.columns import BATCH_COLUMNS, build_row_schema
-from spark.datasource.driver_transaction_commit import (
+from tests.replicator.real import plan_for, producer, put, settings_of
+from tests.replicator.real import read_all as read_records
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.clusters.topic_partition import TopicPartition
+from watershed.spark.datasource import driver_transaction_commit
+from watershed.spark.datasource.batch_reader import BatchReader
+from watershed.spark.datasource.columns import BATCH_COLUMNS, build_row_schema
+from watershed.spark.datasource.driver_transaction_commit import (
     abort_other_transactions,
     build_transaction_prefix,
     commit_job,
@@ -26,13 +28,11 @@ from spark.datasource.driver_transaction_commit import (
     list_winning_transactions,
     read_commit_decision,
 )
-from spark.datasource.options import WriteOptions, parse_read_options
-from spark.datasource.task_transaction_append import OpenTaskTransaction, append_in_transaction
-from spark.errors import NotAppended, WrongUse
-from spark.source import FORMAT_NAME, KafkaBatches, register_format
-from tests.replicator.real import plan_for, producer, put, settings_of
-from tests.replicator.real import read_all as read_records
-from topology.plan import Plan, encode_plan
+from watershed.spark.datasource.options import WriteOptions, parse_read_options
+from watershed.spark.datasource.task_transaction_append import OpenTaskTransaction, append_in_transaction
+from watershed.spark.errors import NotAppended, WrongUse
+from watershed.spark.source import FORMAT_NAME, KafkaBatches, register_format
+from watershed.topology.plan import Plan, encode_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,34 +18,34 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from clusters.admin import Admin
-from clusters.cluster_protocol import LogRange
-from clusters.errors import Unreachable
-from clusters.settings import ConnectionSettings
-from lab import clusters
-from lab.free_ports import find_free_ports
-from replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun
-from spark.errors import NotReadable
-from spark.judging.coverage_warnings import describe_flows_left_out
-from spark.judging.flow_observation import FlowFacts, PartitionAlignment
-from spark.judging.proof_window import ObservedPartition, PartitionPair
-from spark.judging.source_truncation import exclude_truncated_ends
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.reading.fetch_answers import OffsetsExpired
-from spark.reading.range_requests import RangeRequest
-from spark.verify import main
 from tests.replicator.real import settings_of
 from tests.spark.logs import a_log, append, packed
 from tests.spark.memory import Stored
 from tests.spark.test_spark_inferred import proof_of
-from topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
-from topology.selectors import Selector, TopicSelection
+from watershed.clusters.admin import Admin
+from watershed.clusters.cluster_protocol import LogRange
+from watershed.clusters.errors import Unreachable
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab import clusters
+from watershed.lab.free_ports import find_free_ports
+from watershed.replicator.ledger.offset_map import BrokenOffsetMap, OffsetMap, OffsetRun
+from watershed.spark.errors import NotReadable
+from watershed.spark.judging.coverage_warnings import describe_flows_left_out
+from watershed.spark.judging.flow_observation import FlowFacts, PartitionAlignment
+from watershed.spark.judging.proof_window import ObservedPartition, PartitionPair
+from watershed.spark.judging.source_truncation import exclude_truncated_ends
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.reading.fetch_answers import OffsetsExpired
+from watershed.spark.reading.range_requests import RangeRequest
+from watershed.spark.verify import main
+from watershed.topology.plan import Plan, PlanCluster, PlanFlow, seal_plan
+from watershed.topology.selectors import Selector, TopicSelection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 NEVER = ("missing", "altered", "reordered", "duplicates", "foreign")
 

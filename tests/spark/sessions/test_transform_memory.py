@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.batch.records import RawRecord, build_raw_batch
-from replicator.batch.untransformed_selection import UntransformedPart
-from replicator.partition_key import PartitionKey
-from replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
-from spark.transform.shared_memory import SharedMemory, can_share_memory
-from spark.transform.spark_engine import SparkTransformEngine
 from tests.spark.test_record_rows import encode
-from topology.record_transform import RecordTransform
+from watershed.replicator.batch.records import RawRecord, build_raw_batch
+from watershed.replicator.batch.untransformed_selection import UntransformedPart
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
+from watershed.spark.transform.shared_memory import SharedMemory, can_share_memory
+from watershed.spark.transform.spark_engine import SparkTransformEngine
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,27 +18,27 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
-from cli.explain_chunk import explain_chunk
-from clusters.admin import Admin
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
-from replicator.batch.records import decode_record_fields as decode_fields
-from replicator.transport.transform_thread import TransformedPart, TransformRequest
-from replicator.worker.worker import run_worker
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.transform.spark_engine import SparkTransformEngine
-from spark.transform.topology_expressions import hash_spark_plans
 from tests.spark.sessions.test_real_transform import read_records
 from tests.spark.sessions.test_spark_replicate import run
-from topology import compile_path
-from topology.record_transform import RecordTransform
+from watershed.cli.explain_chunk import explain_chunk
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
+from watershed.replicator.batch.records import decode_record_fields as decode_fields
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformRequest
+from watershed.replicator.worker.worker import run_worker
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.transform.spark_engine import SparkTransformEngine
+from watershed.spark.transform.topology_expressions import hash_spark_plans
+from watershed.topology import compile_path
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
+    from watershed.lab.clusters import Lab
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -188,7 +188,7 @@ class MistakenEngine:
 
 
 def _split(piece: memoryview) -> list[RawBatch]:
-    from replicator.batch.record_batch import decode_batches
+    from watershed.replicator.batch.record_batch import decode_batches
 
     return list(decode_batches(piece))
 
@@ -217,7 +217,7 @@ def test_a_proof_names_each_mistake_of_a_transformation(
             word = "drop" if number % 5 == 1 else "keep"
             producer.produce(topic_name, f"{word} {partition} {number}", f"{number}", partition)
     assert producer.flush(60) == 0
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     plan = compile_path(path)
     target, stop = resolve_connection_settings(plan.cluster("cloud")), threading.Event()
     worker = threading.Thread(

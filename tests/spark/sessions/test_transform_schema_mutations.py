@@ -14,27 +14,27 @@ import pytest
 from confluent_kafka import Producer
 from pyarrow import parquet
 
-from clusters.admin import Admin
-from clusters.registry.schema import Schema
-from clusters.settings import ConnectionSettings, resolve_connection_settings
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.records import RawRecord, build_raw_batch, decode_records
-from replicator.transport.transform_thread import TransformedPart, TransformRequest
-from replicator.worker.worker import run_worker
-from spark.proof_request import ProofRequest
-from spark.proof_run import prove_flows
-from spark.transform.spark_engine import SparkTransformEngine
 from tests.spark.sessions.test_real_transform_schemas import OLDER, connect, write_order, write_topology
 from tests.spark.sessions.test_spark_replicate import run
 from tests.spark.sessions.test_transform_mutations import change_value, read_counts
-from topology import compile_path
-from topology.record_transform import RecordTransform
+from watershed.clusters.admin import Admin
+from watershed.clusters.registry.schema import Schema
+from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformRequest
+from watershed.replicator.worker.worker import run_worker
+from watershed.spark.proof_request import ProofRequest
+from watershed.spark.proof_run import prove_flows
+from watershed.spark.transform.spark_engine import SparkTransformEngine
+from watershed.topology import compile_path
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lab.clusters import Lab
-    from lab.schema_registry import SchemaRegistryProcess
+    from watershed.lab.clusters import Lab
+    from watershed.lab.schema_registry import SchemaRegistryProcess
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -113,7 +113,7 @@ class MistakenEngine:
         ]
 
     def _mistake(self, request: TransformRequest, batches: Sequence[RawBatch]) -> RawBatch:
-        from replicator.batch.record_batch import decode_batches
+        from watershed.replicator.batch.record_batch import decode_batches
 
         source = [each for batch in decode_batches(memoryview(request.part.read())) for each in decode_records(batch)]
         right = [
@@ -141,7 +141,7 @@ def test_a_proof_names_each_mistake_with_records_of_a_registry(
         for partition in range(len(MUTATIONS)):
             producer.produce(topic_name, write_order(OLDER, id, 4 * number), f"{number}", partition)
     assert producer.flush(60) == 0
-    run("-m", "cli.main", "apply", str(path), "--yes")
+    run("-m", "watershed.cli.main", "apply", str(path), "--yes")
     plan, stop = compile_path(path), threading.Event()
     worker = threading.Thread(
         target=run_worker,

@@ -10,32 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clusters.fake_registry import FakeRegistry
-from clusters.registry.client import RegistryClient
-from clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
-from clusters.registry.registry_settings import RegistrySettings
-from clusters.registry.schema import Schema
-from replicator.batch.records import RawRecord, build_raw_batch, decode_record_fields, decode_records
-from replicator.batch.untransformed_selection import UntransformedPart
-from replicator.partition_key import PartitionKey
-from replicator.transport.transform_thread import TransformedPart, TransformRequest
-from spark.transform.compiled_transform import find_wrong_expressions
-from spark.transform.spark_engine import SparkTransformEngine
-from spark.transform.topology_expressions import add_expression_problems, hash_spark_plans
 from tests.spark.test_avro_records import PARSED, SCHEMA, TYPES
 from tests.spark.test_avro_records import write as write_avro
 from tests.spark.test_protobuf_records import COLUMNS, SETTABLE, as_column, build, compile_orders
 from tests.spark.test_protobuf_records import write as write_protobuf
 from tests.spark.test_record_rows import encode
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.plan_builder import build_plan
-from topology.record_transform import RecordTransform, RegistryFormat
+from watershed.clusters.fake_registry import FakeRegistry
+from watershed.clusters.registry.client import RegistryClient
+from watershed.clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
+from watershed.clusters.registry.registry_settings import RegistrySettings
+from watershed.clusters.registry.schema import Schema
+from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_record_fields, decode_records
+from watershed.replicator.batch.untransformed_selection import UntransformedPart
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.transport.transform_thread import TransformedPart, TransformRequest
+from watershed.spark.transform.compiled_transform import find_wrong_expressions
+from watershed.spark.transform.spark_engine import SparkTransformEngine
+from watershed.spark.transform.topology_expressions import add_expression_problems, hash_spark_plans
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.record_transform import RecordTransform, RegistryFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from replicator.batch.record_batch import RawBatch
+    from watershed.replicator.batch.record_batch import RawBatch
 
 pytestmark = pytest.mark.spark
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.topology.pump.files import NAMES, Document
 from tests.topology.pump.judge import Case, doubled, shared, starved
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.model import Flow
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from watershed.topology.model import Flow
 
 IDENTITY = {"policy": "identity"}
 APART = {"allowed": False, "duplicates": "forbidden"}

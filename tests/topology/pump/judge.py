@@ -11,11 +11,11 @@ from itertools import combinations
 from tests.topology.pump.files import NAMES, Document, text_of
 from tests.topology.pump.outcome import Place, births
 from tests.topology.pump.walk import Walked, walk
-from topology.finding import LintFinding
-from topology.lint import LintResult, lint_topology
-from topology.loader import LoadedTopology, parse_topology
-from topology.model import Flow, Topology
-from topology.selectors import TopicSelection
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import LintResult, lint_topology
+from watershed.topology.loader import LoadedTopology, parse_topology
+from watershed.topology.model import Flow, Topology
+from watershed.topology.selectors import TopicSelection
 
 CYCLES = {"GRF201", "GRF202"}
 GROWTH = {"GRF203"}

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from topology.plan import PlanFlow
+from watershed.topology.plan import PlanFlow
 
 Place = tuple[str, str]  # cluster, topic
 MAX_NAME = 249  # longer names are refused by Kafka (apache/kafka Topic.java)

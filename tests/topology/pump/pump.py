@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from clusters.fake_cluster import FakeCluster
-from clusters.fake_wire import FakeWire
-from clusters.wire.messages import FetchPartition, ProducePartition
-from replicator.batch.batch_selection import select_batches
-from replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
-from replicator.batch.record_batch import RawBatch
-from replicator.batch.repack import RepackTerms
 from tests.topology.pump.outcome import MAX_NAME, Outcome, Place
-from topology.plan import PlanFlow
+from watershed.clusters.fake_cluster import FakeCluster
+from watershed.clusters.fake_wire import FakeWire
+from watershed.clusters.wire.messages import FetchPartition, ProducePartition
+from watershed.replicator.batch.batch_selection import select_batches
+from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
+from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.batch.repack import RepackTerms
+from watershed.topology.plan import PlanFlow
 
 MAX_TOPICS = 400  # in all clusters: more than this come only of names that grow; on two flows they double each round
 NOW = 1_700_000_000_000

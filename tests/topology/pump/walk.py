@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.topology.pump.outcome import MAX_BORN_NAME, MAX_NAME, Outcome, Place, named
-from topology.plan import PlanFlow
+from watershed.topology.plan import PlanFlow
 
 State = tuple[str, str, frozenset[str], str]  # cluster, topic, known path, flow that brought it ("" at birth)
 Way = tuple[str, str]  # the flow that brings, and from which topic

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from topology.finding import LintFinding
-from topology.lint import lint_topology
-from topology.loader import parse_topology
-from topology.rule_manual import build_example_inventory, complete_example
+from watershed.topology.finding import LintFinding
+from watershed.topology.lint import lint_topology
+from watershed.topology.loader import parse_topology
+from watershed.topology.rule_manual import build_example_inventory, complete_example
 
 # name, rule, example (with its scan behind `--- # topology scan`), a part of each message in the order of the file
 Case = tuple[str, str, str, list[str]]

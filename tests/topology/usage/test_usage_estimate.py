@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.inventory import Inventory, InventoryCluster, InventoryTopic
-from topology.loader import parse_topology
-from topology.model import Topology
-from topology.planning.html import render_html_page
-from topology.planning.markdown import render_markdown_page
-from topology.usage.estimate import UsageEstimate, estimate_usage
-from topology.usage.history import (
+from watershed.topology.inventory import Inventory, InventoryCluster, InventoryTopic
+from watershed.topology.loader import parse_topology
+from watershed.topology.model import Topology
+from watershed.topology.planning.html import render_html_page
+from watershed.topology.planning.markdown import render_markdown_page
+from watershed.topology.usage.estimate import UsageEstimate, estimate_usage
+from watershed.topology.usage.history import (
     WHOLE_CLUSTER,
     ClusterHistory,
     CostLine,
@@ -27,12 +27,12 @@ from topology.usage.history import (
     UsageSeries,
     sum_values,
 )
-from topology.usage.lag_forecast import forecast_lag
-from topology.usage.series_summary import UsageGap, find_gaps, find_quietest_hour, summarise_series
-from topology.usage.sizing import BrokerCapacity, ClusterNeed, size_cluster, size_fleet
-from topology.usage.sources_file import UsagePrices, UsageSources
-from topology.usage.usage_json import build_usage_document, encode_usage
-from topology.usage.usage_page import build_usage_page
+from watershed.topology.usage.lag_forecast import forecast_lag
+from watershed.topology.usage.series_summary import UsageGap, find_gaps, find_quietest_hour, summarise_series
+from watershed.topology.usage.sizing import BrokerCapacity, ClusterNeed, size_cluster, size_fleet
+from watershed.topology.usage.sources_file import UsagePrices, UsageSources
+from watershed.topology.usage.usage_json import build_usage_document, encode_usage
+from watershed.topology.usage.usage_page import build_usage_page
 
 NAN = math.nan
 MIB, GIB = 2**20, 2**30

@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 import yaml
 
-from topology.secret_ref import SecretRef
-from topology.usage.sizing import BrokerCapacity
-from topology.usage.sources_file import (
+from watershed.topology.secret_ref import SecretRef
+from watershed.topology.usage.sizing import BrokerCapacity
+from watershed.topology.usage.sources_file import (
     CloudWatchSource,
     ConfluentSource,
     ExporterSource,

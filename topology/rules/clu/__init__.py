@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.clu import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.clu import (
     clu101_undefined_cluster,
     clu102_duplicate_physical_cluster,
     clu103_relative_alias,

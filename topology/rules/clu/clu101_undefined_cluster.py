@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.spelling import suggest_word
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.spelling import suggest_word
 
 _NAMES = ("hub", "active", "standby", "target")
 _LISTS = ("spokes", "regionals", "aggregates", "members", "sources", "path")

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.text_escaping import shorten_and_escape
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _Places = dict[str, FileSpan]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

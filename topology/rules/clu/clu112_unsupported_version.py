@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.text_escaping import shorten_and_escape
 
 _RELEASE = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?![0-9])")
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from topology.cluster_capabilities import ClusterCapabilities
-from topology.delivery_guarantee import (
+from watershed.topology.cluster_capabilities import ClusterCapabilities
+from watershed.topology.delivery_guarantee import (
     Delivery,
     GuaranteeDecision,
     MissingCapability,
@@ -26,13 +26,13 @@ from topology.delivery_guarantee import (
     explain_lower_guarantee,
     name_guarantee,
 )
-from topology.delivery_mode import choose_delivery_modes
-from topology.egress_compression import CompressionCodec
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.repeat_obstacles import decide_flow_guarantee
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.delivery_mode import choose_delivery_modes
+from watershed.topology.egress_compression import CompressionCodec
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.repeat_obstacles import decide_flow_guarantee
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
 
 _DELIVERIES: Final[tuple[Delivery, ...]] = ("sequence", "transactions")
 _Unmet = dict[tuple[MissingCapability, ...], list[tuple[Flow, GuaranteeDecision]]]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.grf import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.grf import (
     grf201_identity_cycle,
     grf202_origin_guard_insufficient,
     grf203_prefix_growth,

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.topic_graph import FlowPath
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.topic_graph import FlowPath
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

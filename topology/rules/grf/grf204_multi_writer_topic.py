@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.collisions import find_write_collisions
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.topic_graph import TopicGraph
+from watershed.topology.collisions import find_write_collisions
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.topic_graph import TopicGraph
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
 
 
 def find_provenance_header(flow: Flow) -> str | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.grf.grf208_header_dropped import find_provenance_header, list_consecutive_flows
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.grf.grf208_header_dropped import find_provenance_header, list_consecutive_flows
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
     if context.topology is None or context.graph is None:
         return
-    from topology.standby_starvation import find_starved_topics
+    from watershed.topology.standby_starvation import find_starved_topics
 
     for each in find_starved_topics(context.topology, context.graph):
         pattern = context.topology.root.at("pattern", "active_standby")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext, RuleOption
 
 _WIDE = RuleOption("wide_pattern", "count", 50, "How many topics a flow's patterns may take without a remark.")
 

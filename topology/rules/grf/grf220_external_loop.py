@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.grf.grf201_identity_cycle import find_cycle_problems
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.grf.grf201_identity_cycle import find_cycle_problems
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.grf.grf205_diamond_double_delivery import find_double_deliveries, is_parallel_hop
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.grf.grf205_diamond_double_delivery import find_double_deliveries, is_parallel_hop
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.mig import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.mig import (
     mig801_topic_in_no_wave,
     mig802_topic_in_two_waves,
     mig803_group_split,

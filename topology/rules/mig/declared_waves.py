@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.finding import FileSpan, Severity
-from topology.migration_waves import Wave
-from topology.model import CheckedValue, Flow, Topology
-from topology.rules.cluster_locations import is_loopback_cluster
+from watershed.topology.finding import FileSpan, Severity
+from watershed.topology.migration_waves import Wave
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.rules.cluster_locations import is_loopback_cluster
 
 BEFORE, AFTER = "before", "after"
 MAX_SHOWN_WAVES = 8  # waves that one finding points at

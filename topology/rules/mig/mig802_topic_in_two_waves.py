@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, find_shared_entries, list_declared_waves
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, find_shared_entries, list_declared_waves
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from topology.finding import Problem
-from topology.model import Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import (
+from watershed.topology.finding import Problem
+from watershed.topology.model import Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import (
     MAX_SHOWN_WAVES,
     DeclaredWave,
     find_migration_flow,
     find_shared_entries,
     list_declared_waves,
 )
-from topology.selectors import Selector
-from topology.sync_settings import TOOL_GROUP_GLOBS
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.selectors import Selector
+from watershed.topology.sync_settings import TOOL_GROUP_GLOBS
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.rules.mig.declared_waves import DeclaredWave, list_declared_waves
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.mig.declared_waves import DeclaredWave, list_declared_waves
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -12,10 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.rules.mig.declared_waves import BEFORE, find_migration_flow, list_declared_waves, lower_severity_in_lab
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.rules.mig.declared_waves import (
+    BEFORE,
+    find_migration_flow,
+    list_declared_waves,
+    lower_severity_in_lab,
+)
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
-from topology.spelling import suggest_word
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
+from watershed.topology.spelling import suggest_word
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

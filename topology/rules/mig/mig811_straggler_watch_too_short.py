@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.rules.mig.declared_waves import list_declared_waves, lower_severity_in_lab
+from watershed.topology.finding import Problem
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.mig.declared_waves import list_declared_waves, lower_severity_in_lab
 
 _METADATA_AGE_MS = 300_000
 _FLOOR_MS = 10_000

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.mig.declared_waves import list_declared_waves
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.mig.declared_waves import list_declared_waves
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

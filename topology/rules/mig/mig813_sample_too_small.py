@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext, RuleOption
-from topology.rules.finding_text import build_labels, render_plural
-from topology.rules.mig.declared_waves import list_declared_waves
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.rules.mig.declared_waves import list_declared_waves
 
 _BAD = RuleOption("bad_records", "count", 1, "How many bad records a sampled proof must not miss.")
 _SURE = 0.95

@@ -11,13 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.planning.copy_estimate import ASSUMED_COPY_RATE_BYTES
-from topology.quantities import render_duration, render_rate
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.rules.mig.declared_waves import AFTER, BEFORE, DeclaredWave, find_migration_flow, list_declared_waves
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.planning.copy_estimate import ASSUMED_COPY_RATE_BYTES
+from watershed.topology.quantities import render_duration, render_rate
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.mig.declared_waves import (
+    AFTER,
+    BEFORE,
+    DeclaredWave,
+    find_migration_flow,
+    list_declared_waves,
+)
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

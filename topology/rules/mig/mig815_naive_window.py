@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.mig.declared_waves import list_declared_waves
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.mig.declared_waves import list_declared_waves
 
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:\d\d)$")
 

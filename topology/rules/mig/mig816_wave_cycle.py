@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, DeclaredWave, list_declared_waves
-from topology.spelling import suggest_word
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import MAX_SHOWN_WAVES, DeclaredWave, list_declared_waves
+from watershed.topology.spelling import suggest_word
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Topology
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
+from watershed.topology.finding import Problem
+from watershed.topology.model import Topology
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import DeclaredWave, find_migration_flow, list_declared_waves
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext, RuleOption
-from topology.rules.finding_text import render_plural
-from topology.rules.mig.declared_waves import list_declared_waves
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.rules.finding_text import render_plural
+from watershed.topology.rules.mig.declared_waves import list_declared_waves
 
 _MANY = RuleOption("wave_topics", "count", 50, "A wave with more topics than this is called large.")
 

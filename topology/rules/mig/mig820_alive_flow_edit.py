@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.migration_waves import compute_wave_hash
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
-from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
+from watershed.topology.finding import Label, Problem
+from watershed.topology.migration_waves import compute_wave_hash
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
+from watershed.topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

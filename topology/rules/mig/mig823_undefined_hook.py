@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.rules.mig.declared_waves import find_declared_fences, list_declared_waves
-from topology.spelling import suggest_word
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.mig.declared_waves import find_declared_fences, list_declared_waves
+from watershed.topology.spelling import suggest_word
 
 _POINTS = ("before", "fenced", "switched", "rolled_back")
 

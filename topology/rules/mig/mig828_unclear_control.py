@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.application_controls import CONTROL_KINDS
-from topology.finding import Label, Problem
-from topology.model import CheckedValue, Topology
-from topology.rule import Rule, RuleContext
+from watershed.topology.application_controls import CONTROL_KINDS
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue, Topology
+from watershed.topology.rule import Rule, RuleContext
 
 _IN_FILE = "an environment variable (`env`), or a ConfigMap with its key (`config_map`, `key`)"
 

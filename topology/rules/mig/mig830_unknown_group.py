@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.inventory import InventoryCluster
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
-from topology.spelling import suggest_word
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Problem
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.mig.declared_waves import find_migration_flow, list_declared_waves
+from watershed.topology.spelling import suggest_word
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def has_hidden_groups(seen: InventoryCluster) -> bool:

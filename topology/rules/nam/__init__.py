@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.nam import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.nam import (
     nam301_name_too_long,
     nam302_illegal_characters,
     nam303_metric_collision,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
-from topology.model import CheckedValue, Flow, Topology
-from topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
 
 _SECTIONS = (("topics",), *(("sync", name) for name in ("acls", "groups", "quotas", "schemas")))
 _KINDS = {"(": "open", ")": "close", ".": "dot", "*": "repeat", "+": "repeat", "?": "repeat", "|": "bar"}

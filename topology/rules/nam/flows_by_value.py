@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from topology.finding import FileSpan
-from topology.model import CheckedValue, Flow
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import CheckedValue, Flow
 
 
 def group_flows_by_value(

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.regex import MAX_TOPIC_NAME_LETTERS
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.text_escaping import shorten_and_escape
-from topology.topic_symbols import TopicSymbol
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.regex import MAX_TOPIC_NAME_LETTERS
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_symbols import TopicSymbol
 
 _MAX_HOPS = 16
 

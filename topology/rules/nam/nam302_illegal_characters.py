@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Label, Problem
-from topology.model import Flow, Topology
-from topology.regex import TOPIC_LETTERS
-from topology.rule import Rule, RuleContext
-from topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.regex import TOPIC_LETTERS
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
+from watershed.topology.text_escaping import shorten_and_escape
 
 _NOT_NAMES = (".", "..")
 _HELP = "letters, digits, `.`, `_` and `-` are allowed; a name is neither `.` nor `..`"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import sort_unique_names
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import sort_unique_names
 
 _Arriving = dict[str, dict[str, Flow]]
 _SHOWN = 3

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from topology.finding import Confidence, Label, Problem
-from topology.model import Flow, Topology
-from topology.naming import Naming
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.selectors import TopicSelection
-from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+from watershed.topology.finding import Confidence, Label, Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.naming import Naming
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 _MANY = 20  # flows on one route that are compared with each other
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from topology.finding import Label, Problem
-from topology.model import CheckedValue, Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
-from topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
-from topology.spelling import suggest_word
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue, Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
+from watershed.topology.rules.nam.flows_by_value import find_naming_value, group_flows_by_value, list_flow_ids
+from watershed.topology.spelling import suggest_word
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

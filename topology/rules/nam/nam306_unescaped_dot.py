@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.nam.declared_regexes import DeclaredRegex, list_declared_regexes, split_regex
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.nam.declared_regexes import DeclaredRegex, list_declared_regexes, split_regex
+from watershed.topology.text_escaping import shorten_and_escape
 
 _BEFORE = frozenset({"name", "class", "escape", "close", "repeat"})
 _AFTER = frozenset({"name", "class", "escape", "open"})

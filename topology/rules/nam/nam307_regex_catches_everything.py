@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.nam.flows_by_value import group_flows_by_value, list_flow_ids
+from watershed.topology.text_escaping import shorten_and_escape
 
 # names that have nothing in common; what matches them all was not meant to choose
 _PROBES = ("zq", "Q7", "0x", "_a-B", "-.9", "j5.W_k-3", "v" * 100)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Label, Problem, Severity
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
+from watershed.topology.finding import FileSpan, Label, Problem, Severity
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
 
 _SUFFIX = "heartbeats"
 

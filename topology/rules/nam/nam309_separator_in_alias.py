@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.text_escaping import shorten_and_escape
 
 _BETWEEN = re.compile(r"\{source\}([^{}]+)\{topic\}|\{topic\}([^{}]+)\{source\}")
 

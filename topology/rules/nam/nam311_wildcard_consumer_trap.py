@@ -12,10 +12,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
 
 _SEPARATORS = (".", "_", "-")
 _LETTERS = (("0", "9~"), ("A", "Z~"), ("a", "z~"))  # `~` stands behind all that a name holds

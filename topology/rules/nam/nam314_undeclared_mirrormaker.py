@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.nam.nam308_heartbeat_suffix import list_mirrormaker_topics
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.nam.nam308_heartbeat_suffix import list_mirrormaker_topics
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

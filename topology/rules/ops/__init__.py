@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.ops import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.ops import (
     ops901_no_owner,
     ops902_flow_id_collision,
     ops903_pool_oversubscribed,

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.inventory import InventoryFlow
-from topology.model import Flow, Topology
-from topology.plan_builder import build_plan
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_plural, render_some_names
-from topology.shell_command import render_shell_command
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Label, Problem
+from watershed.topology.inventory import InventoryFlow
+from watershed.topology.model import Flow, Topology
+from watershed.topology.plan_builder import build_plan
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_plural, render_some_names
+from watershed.topology.shell_command import render_shell_command
+from watershed.topology.text_escaping import shorten_and_escape
 
 _SHOWN = len("sha256:") + 13
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from topology.finding import FileSpan, Problem
-from topology.inventory import InventoryCluster
-from topology.model import CheckedValue, Topology
-from topology.quantities import render_duration, render_size
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.text_escaping import shorten_and_escape
-from topology.topic_facts import TopicFacts, TopologyFacts, build_scanned_facts
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.model import CheckedValue, Topology
+from watershed.topology.quantities import render_duration, render_size
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_facts import TopicFacts, TopologyFacts, build_scanned_facts
 
 # what a scan can see, by the key in the file
 _BROKERS = ("brokers", "racks", "kafka", "max_message", "tiered_storage")
@@ -56,7 +56,7 @@ def _without_facts(topology: Topology) -> Topology:
     """The same topology of which nothing is declared, so that its facts are those of the scan alone."""
     from dataclasses import replace
 
-    from topology.model import build_mapping
+    from watershed.topology.model import build_mapping
 
     return replace(topology, root=build_mapping(topology.root.span, {}))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.sec import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.sec import (
     sec601_literal_secret,
     sec602_sasl_over_plaintext,
     sec603_plaintext_link,

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
-from topology.model import Flow
-from topology.rule import RuleContext
-from topology.selectors import Selector, TopicSelection
-from topology.topic_graph import MAX_PATH_HOPS, OutgoingFlows
-from topology.topic_symbols import TopicSymbol, list_selected_symbols
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.topic_graph import MAX_PATH_HOPS, OutgoingFlows
+from watershed.topology.topic_symbols import TopicSymbol, list_selected_symbols
 
 _SHOWN = 8  # clusters of a route
 _NOWHERE: frozenset[str] = frozenset()

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.inventory import InventoryAcl, InventoryCluster
-from topology.model import Flow
-from topology.rule import RuleContext
+from watershed.topology.inventory import InventoryAcl, InventoryCluster
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
 
 _CONTROL = "watershed."  # flows, ledger, status and journal, at the target
 _EVERYONE = "User:*"

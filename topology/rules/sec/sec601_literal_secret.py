@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.sec.secret_detection import detect_secret, walk_raw_scalars
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.sec.secret_detection import detect_secret, walk_raw_scalars
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

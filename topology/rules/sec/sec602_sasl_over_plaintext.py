@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem, Severity
-from topology.model import Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.cluster_locations import (
+from watershed.topology.finding import Problem, Severity
+from watershed.topology.model import Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.cluster_locations import (
     is_cross_region,
     is_loopback_cluster,
     is_metadata_host,
     is_own_machine_host,
     parse_url_host,
 )
-from topology.rules.finding_text import build_labels
+from watershed.topology.rules.finding_text import build_labels
 
 _READABLE = {"PLAIN": "the password", "OAUTHBEARER": "the token"}
 

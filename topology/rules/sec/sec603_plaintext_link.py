@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.cluster_locations import (
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.cluster_locations import (
     find_cluster_regions,
     find_host_domains,
     is_cross_region,
     is_loopback_cluster,
 )
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.sec.secret_detection import walk_raw_scalars
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.sec.secret_detection import walk_raw_scalars
 
 _FORMS = {"${": "${…}", "$(": "$(…)", "{{": "{{…}}", "<%": "<%…%>"}
 _MARK = re.compile(r"\$\{|\$\(|\{\{|<%")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
-from topology.rules.sec.labelled_paths import LabelledPath, find_labelled_paths
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import Problem
+from watershed.topology.model import Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from watershed.topology.rules.sec.labelled_paths import LabelledPath, find_labelled_paths
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

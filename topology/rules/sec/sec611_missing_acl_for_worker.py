@@ -12,12 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.inventory import Inventory
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.sec.scanned_acls import ClusterRights, NeededRights, list_source_rights, list_target_rights
+from watershed.topology.finding import Problem
+from watershed.topology.inventory import Inventory
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.sec.scanned_acls import (
+    ClusterRights,
+    NeededRights,
+    list_source_rights,
+    list_target_rights,
+)
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from topology.finding import Confidence, FileSpan
-from topology.scalar_shape import NULL_SCALARS
-from topology.text_escaping import shorten_and_escape
-from topology.yaml_tree import YamlNode
+from watershed.topology.finding import Confidence, FileSpan
+from watershed.topology.scalar_shape import NULL_SCALARS
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.yaml_tree import YamlNode
 
 _Key = str | int
 _REFERENCES = ("env", "file", "airflow_connection")

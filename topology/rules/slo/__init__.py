@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.slo import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.slo import (
     slo701_no_lag_budget,
     slo702_chain_budget,
     slo703_rpo_zero_async,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology.finding import FileSpan
-from topology.model import Flow
-from topology.rules.finding_text import render_some_names
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import Flow
+from watershed.topology.rules.finding_text import render_some_names
 
 
 def group_flows_by_declaration(flows: Iterable[Flow]) -> list[tuple[Flow, ...]]:

@@ -6,9 +6,9 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from topology.model import Flow, Topology
-from topology.topic_graph import MAX_PATH_HOPS, OutgoingFlows, TopicNode
-from topology.topic_symbols import TopicSymbol
+from watershed.topology.model import Flow, Topology
+from watershed.topology.topic_graph import MAX_PATH_HOPS, OutgoingFlows, TopicNode
+from watershed.topology.topic_symbols import TopicSymbol
 
 _MAX_VISITS = 16  # of one (cluster, topic): in a dense mesh the longest path is not worth its search
 

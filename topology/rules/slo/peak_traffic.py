@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from topology.finding import FileSpan, Problem
-from topology.model import Flow
-from topology.quantities import render_rate
-from topology.rule import RuleContext, RuleOption
-from topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import Flow
+from watershed.topology.quantities import render_rate
+from watershed.topology.rule import RuleContext, RuleOption
+from watershed.topology.rules.finding_text import build_labels, render_plural
 
 HEADROOM_OPTION = RuleOption(
     "headroom", "share", 0.3, "The share of a cluster's ingress and egress that flows must leave free."

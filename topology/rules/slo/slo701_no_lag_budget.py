@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.slo.flows_by_declaration import group_flows_by_declaration, render_flow_names
+from watershed.topology.finding import Label, Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.slo.flows_by_declaration import group_flows_by_declaration, render_flow_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.rules.slo.paths import BudgetPath, find_lag_budget, find_worst_paths
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.rules.slo.paths import BudgetPath, find_lag_budget, find_worst_paths
 
 _KINDS = ("p99", "max")
 _SHOWN = 6  # hops of a way

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.slo.flows_by_declaration import render_flow_names
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.slo.flows_by_declaration import render_flow_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

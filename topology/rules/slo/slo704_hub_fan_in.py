@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.slo.peak_traffic import HEADROOM_OPTION, check_hub_traffic
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.slo.peak_traffic import HEADROOM_OPTION, check_hub_traffic
 
 _HELP = "copy less, spread the flows over several clusters, or make this one larger and say so in `limits`"
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.slo.peak_traffic import HEADROOM_OPTION, check_hub_traffic
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.slo.peak_traffic import HEADROOM_OPTION, check_hub_traffic
 
 _HELP = "copy once and pass it on (a chain), copy less, or make the cluster larger and say so in `limits`"
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import CheckedValue
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.topic_facts import FlowTopic
+from watershed.topology.finding import Problem
+from watershed.topology.model import CheckedValue
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.topic_facts import FlowTopic
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.quantities import render_rate
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.rules.slo.flows_by_declaration import render_flow_names
-from topology.rules.slo.peak_traffic import PeakTraffic, estimate_peak
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.quantities import render_rate
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.slo.flows_by_declaration import render_flow_names
+from watershed.topology.rules.slo.peak_traffic import PeakTraffic, estimate_peak
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.cluster_locations import is_cross_region
-from topology.rules.finding_text import build_labels
-from topology.rules.slo.flows_by_declaration import render_flow_names
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.cluster_locations import is_cross_region
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.slo.flows_by_declaration import render_flow_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext, RuleOption
-from topology.rules.finding_text import build_labels, render_plural
-from topology.topic_facts import FlowTopic
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.topic_facts import FlowTopic
 
 _MANY = RuleOption(
     "partitions_per_worker", "count", 200, "From how many partitions on a flow should have a second worker."

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.selection_overlap import find_overlap
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.selection_overlap import find_overlap
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

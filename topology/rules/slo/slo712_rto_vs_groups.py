@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.model import Flow
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext, RuleOption
-from topology.rules.finding_text import build_labels
-from topology.rules.slo.flows_by_declaration import render_flow_names
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import Flow
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.slo.flows_by_declaration import render_flow_names
 
 _RESTART = RuleOption("client_restart", "duration", 120_000, "How long clients take to start at the other cluster.")
 _INTERVAL_MS = 10_000  # the language's default of sync.groups.interval

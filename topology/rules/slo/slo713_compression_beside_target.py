@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.cluster_locations import is_cross_region
-from topology.rules.finding_text import build_labels
-from topology.rules.slo.flows_by_declaration import group_flows_by_declaration, render_flow_names
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.cluster_locations import is_cross_region
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.slo.flows_by_declaration import group_flows_by_declaration, render_flow_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.syc import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.syc import (
     syc501_group_sync_to_active_group,
     syc502_group_sync_both_ways,
     syc503_raw_offset_copy,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology.finding import FileSpan
-from topology.inventory import InventoryGroup
-from topology.model import Flow
-from topology.rule import RuleContext
-from topology.selection_overlap import find_shortest_overlap
-from topology.selectors import Selector, TopicSelection
-from topology.sync_settings import SyncMode
+from watershed.topology.finding import FileSpan
+from watershed.topology.inventory import InventoryGroup
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
+from watershed.topology.selection_overlap import find_shortest_overlap
+from watershed.topology.selectors import Selector, TopicSelection
+from watershed.topology.sync_settings import SyncMode
 
 _EVERYTHING = Selector("glob", "*")
 

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural, render_some_names
-from topology.rules.syc.declared_group_sync import DeclaredGroupSync, build_declared_group_sync, list_scanned_groups
-from topology.rules.syc.two_way_group_sync import find_two_way_flows
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural, render_some_names
+from watershed.topology.rules.syc.declared_group_sync import (
+    DeclaredGroupSync,
+    build_declared_group_sync,
+    list_scanned_groups,
+)
+from watershed.topology.rules.syc.two_way_group_sync import find_two_way_flows
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
-from topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
-from topology.selectors import is_internal_topic
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names, sort_unique_names
+from watershed.topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
+from watershed.topology.selectors import is_internal_topic
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.inventory import InventoryCluster, InventoryGroup
-from topology.model import Flow
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
+from watershed.topology.finding import Problem
+from watershed.topology.inventory import InventoryCluster, InventoryGroup
+from watershed.topology.model import Flow
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.syc.declared_group_sync import build_declared_group_sync, list_scanned_groups
 
 _KEY = "offsets.retention.minutes"
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.rules.syc.declared_group_sync import build_declared_group_sync
+from watershed.topology.finding import Problem
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.rules.syc.declared_group_sync import build_declared_group_sync
 
 _DEFAULT_MS = 10_000
 _BUDGETS = ((("slo", "rpo"), "slo.rpo"), (("slo", "lag", "max"), "slo.lag.max"))

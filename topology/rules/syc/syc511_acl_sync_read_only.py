@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

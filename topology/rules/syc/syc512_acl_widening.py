@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.acl_translation import READ_OPERATIONS, render_acl, translate_acls
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.acl_translation import READ_OPERATIONS, render_acl, translate_acls
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

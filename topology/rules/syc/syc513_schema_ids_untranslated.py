@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem
-from topology.model import Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.model import Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
 
 _WITH_IDS = ("avro", "json", "protobuf")
 

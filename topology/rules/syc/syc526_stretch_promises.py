@@ -16,15 +16,20 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from topology.finding import Label, Problem
-from topology.inventory import InventoryTopic
-from topology.model import CheckedValue
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext, RuleOption
-from topology.rules.finding_text import render_plural, render_some_names
-from topology.stretch_layout import CONSTRAINTS_CONFIG, StretchLayout, find_misplaced_replicas, find_rack_region
-from topology.text_escaping import shorten_and_escape
-from topology.topic_facts import TopicFacts
+from watershed.topology.finding import Label, Problem
+from watershed.topology.inventory import InventoryTopic
+from watershed.topology.model import CheckedValue
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext, RuleOption
+from watershed.topology.rules.finding_text import render_plural, render_some_names
+from watershed.topology.stretch_layout import (
+    CONSTRAINTS_CONFIG,
+    StretchLayout,
+    find_misplaced_replicas,
+    find_rack_region,
+)
+from watershed.topology.text_escaping import shorten_and_escape
+from watershed.topology.topic_facts import TopicFacts
 
 _MAX_RTT = RuleOption("max_rtt", "duration", 50, "The longest round trip that synchronous replicas may have.")
 _PROMOTING_VERSION = 2  # of the constraints; earlier ones know no promotion

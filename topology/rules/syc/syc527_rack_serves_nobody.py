@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Label, Problem
-from topology.inventory import InventoryCluster
-from topology.model import Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
-from topology.text_escaping import shorten_and_escape
+from watershed.topology.finding import FileSpan, Label, Problem
+from watershed.topology.inventory import InventoryCluster
+from watershed.topology.model import Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
+from watershed.topology.text_escaping import shorten_and_escape
 
 _SELECTOR_CONFIG = "replica.selector.class"
 _RACK_AWARE = "RackAwareReplicaSelector"

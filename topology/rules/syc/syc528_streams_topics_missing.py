@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.kafka_streams import find_streams_topics
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.finding import Problem
+from watershed.topology.kafka_streams import find_streams_topics
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels
-from topology.selection_overlap import find_shortest_overlap
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.selection_overlap import find_shortest_overlap
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural
-from topology.rules.syc.syc531_source_group_of_an_application import get_source_group
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural
+from watershed.topology.rules.syc.syc531_source_group_of_an_application import get_source_group
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.model import Flow, Topology
-from topology.rules.syc.declared_group_sync import DeclaredGroupSync, build_declared_group_sync
-from topology.topic_symbols import carry_symbol, list_source_symbols
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rules.syc.declared_group_sync import DeclaredGroupSync, build_declared_group_sync
+from watershed.topology.topic_symbols import carry_symbol, list_source_symbols
 
 
 @dataclass(frozen=True, slots=True)

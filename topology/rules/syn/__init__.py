@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.syn import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.syn import (
     syn001_yaml_syntax,
     syn002_duplicate_key,
     syn003_unknown_key,

@@ -5,6 +5,6 @@ Why: a key that is silently ignored looks configured; even a manual of MirrorMak
 Source: apache/kafka docs/ops.html; segmentio/topicctl pkg/config/load.go refuses them
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN003", "unknown-key", "error", __doc__, build_loader_check("SYN003"), ignorable=False)

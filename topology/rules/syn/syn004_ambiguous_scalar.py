@@ -6,6 +6,6 @@ others.
 Source: PyYAML 6.0.3 (measured); adrienverge/yamllint truthy.py, octal_values.py, float_values.py
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN004", "ambiguous-scalar", "error", __doc__, build_loader_check("SYN004"))

@@ -5,6 +5,6 @@ Why: nobody can judge it later, so it silences nothing.
 Source: terraform-linters/tflint docs/user-guide/annotations.md
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN007", "suppression-without-reason", "warning", __doc__, build_loader_check("SYN007"), ignorable=False)

@@ -6,6 +6,6 @@ which copies more than the file says. `topology import` reads the old name and r
 Source: apache/kafka KIP-629, removed in 4.0; strimzi/strimzi-kafka-operator CHANGELOG.md
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN008", "deprecated-field", "warning", __doc__, build_loader_check("SYN008"))

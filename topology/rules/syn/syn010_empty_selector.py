@@ -6,6 +6,6 @@ for.
 Source: kafka-ops/julie#514
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN010", "empty-selector", "error", __doc__, build_loader_check("SYN010"))

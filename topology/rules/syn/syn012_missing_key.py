@@ -5,6 +5,6 @@ Why: there is no default that would be right for everybody.
 Source: own
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN012", "missing-key", "error", __doc__, build_loader_check("SYN012"))

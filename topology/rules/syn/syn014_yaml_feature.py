@@ -6,6 +6,6 @@ and its origin can be explained.
 Source: design decision 7 of the topology language; PyYAML expands aliases without a bound ("billion laughs")
 """
 
-from topology.rule import Rule, build_loader_check
+from watershed.topology.rule import Rule, build_loader_check
 
 RULE = Rule("SYN014", "yaml-feature", "error", __doc__, build_loader_check("SYN014"))

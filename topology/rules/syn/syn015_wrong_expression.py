@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.record_expressions import find_unknown_functions
-from topology.rule import Rule, RuleContext
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.record_expressions import find_unknown_functions
+from watershed.topology.rule import Rule, RuleContext
 
 _CODE = "SYN015"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology.rule import Rule
-from topology.rules.tpc import (
+from watershed.topology.rule import Rule
+from watershed.topology.rules.tpc import (
     tpc401_internal_topic_selected,
     tpc402_streams_internal_topic,
     tpc403_rf_exceeds_brokers,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topology.model import Flow
-from topology.quantities import render_duration, render_rate
-from topology.rule import RuleContext
-from topology.topic_facts import FlowTopic
+from watershed.topology.model import Flow
+from watershed.topology.quantities import render_duration, render_rate
+from watershed.topology.rule import RuleContext
+from watershed.topology.topic_facts import FlowTopic
 
 _SECOND, _HOUR = 1_000, 3_600_000
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from topology.model import Flow
-from topology.naming import Naming
-from topology.rule import RuleContext
-from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
-from topology.rules.tpc.topic_writers import build_target_symbol
-from topology.selectors import TopicSelection
-from topology.topic_facts import NO_FACTS, FlowTopic, TopicFacts
-from topology.topic_symbols import TopicSymbol, carry_symbol
+from watershed.topology.model import Flow
+from watershed.topology.naming import Naming
+from watershed.topology.rule import RuleContext
+from watershed.topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from watershed.topology.rules.tpc.topic_writers import build_target_symbol
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.topic_facts import NO_FACTS, FlowTopic, TopicFacts
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from topology import kafka_streams
-from topology.finding import FileSpan
-from topology.model import Flow
-from topology.rule import RuleContext
+from watershed.topology import kafka_streams
+from watershed.topology.finding import FileSpan
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
 
 # apache/kafka DefaultTopicFilter.java (`.*[\-\.]internal`, `.*\.replica`, `__.*`), and what slips through it
 _HOLDS = (

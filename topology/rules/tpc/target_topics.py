@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology.inventory import InventoryTopic
-from topology.model import Flow
-from topology.rule import RuleContext
-from topology.target_configs import is_synced_config
-from topology.topic_facts import FlowTopic, TopicFacts, build_config_facts
+from watershed.topology.inventory import InventoryTopic
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
+from watershed.topology.target_configs import is_synced_config
+from watershed.topology.topic_facts import FlowTopic, TopicFacts, build_config_facts
 
 # The facts that are topic configs, by Kafka's key.
 TOPIC_CONFIG_KEYS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from topology.model import Flow
-from topology.rule import RuleContext
-from topology.selectors import TopicSelection
-from topology.topic_facts import FlowTopic
-from topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
+from watershed.topology.model import Flow
+from watershed.topology.rule import RuleContext
+from watershed.topology.selectors import TopicSelection
+from watershed.topology.topic_facts import FlowTopic
+from watershed.topology.topic_symbols import TopicSymbol, carry_symbol, list_source_symbols
 
 # What stands before the names -> flows that put it there, with what they bring
 _Arriving = dict[str, list[tuple[Flow, tuple[TopicSymbol, ...]]]]

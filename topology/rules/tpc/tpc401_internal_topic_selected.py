@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem, Severity
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
-from topology.rules.tpc.reserved_names import describe_reserved_name, find_selector_span, list_selected_names
-from topology.selectors import is_internal_topic
+from watershed.topology.finding import Label, Problem, Severity
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
+from watershed.topology.rules.tpc.reserved_names import describe_reserved_name, find_selector_span, list_selected_names
+from watershed.topology.selectors import is_internal_topic
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.kafka_streams import find_streams_topics
-from topology.migration_waves import PlanMigration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_some_names
-from topology.rules.tpc.reserved_names import find_selector_span, is_streams_name, list_selected_names
+from watershed.topology.finding import Label, Problem
+from watershed.topology.kafka_streams import find_streams_topics
+from watershed.topology.migration_waves import PlanMigration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_some_names
+from watershed.topology.rules.tpc.reserved_names import find_selector_span, is_streams_name, list_selected_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

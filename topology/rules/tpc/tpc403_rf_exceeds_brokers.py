@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import FileSpan, Problem, Severity
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_plural, render_some_names
+from watershed.topology.finding import FileSpan, Problem, Severity
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_plural, render_some_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.quantities import FOREVER_MS, render_duration, render_rate, render_size
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.tpc.outage_budget import OutageBudget, build_outage_budget
-from topology.rules.tpc.relayed import RelayedTopic, find_relayed_topics
-from topology.topic_facts import FlowTopic, TopicFacts
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.quantities import FOREVER_MS, render_duration, render_rate, render_size
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.tpc.outage_budget import OutageBudget, build_outage_budget
+from watershed.topology.rules.tpc.relayed import RelayedTopic, find_relayed_topics
+from watershed.topology.topic_facts import FlowTopic, TopicFacts
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

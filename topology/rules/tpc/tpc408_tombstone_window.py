@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from topology.finding import Problem
-from topology.quantities import render_duration
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.tpc.outage_budget import build_outage_budget
+from watershed.topology.finding import Problem
+from watershed.topology.quantities import render_duration
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.tpc.outage_budget import build_outage_budget
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from topology.finding import Problem
-from topology.model import Flow, Topology
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
-from topology.rules.tpc.topic_writers import build_target_symbol
-from topology.topic_facts import FlowTopic
-from topology.topic_symbols import carry_symbol
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow, Topology
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from watershed.topology.rules.tpc.topic_writers import build_target_symbol
+from watershed.topology.topic_facts import FlowTopic
+from watershed.topology.topic_symbols import carry_symbol
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.model import Flow
-from topology.quantities import render_size
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_further_groups, render_some_names
-from topology.rules.tpc.target_topics import TargetTopics, build_target_topics
-from topology.target_configs import is_synced_config
-from topology.topic_facts import FlowTopic
+from watershed.topology.finding import Problem
+from watershed.topology.model import Flow
+from watershed.topology.quantities import render_size
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_further_groups, render_some_names
+from watershed.topology.rules.tpc.target_topics import TargetTopics, build_target_topics
+from watershed.topology.target_configs import is_synced_config
+from watershed.topology.topic_facts import FlowTopic
 
 _KEY = "max.message.bytes"
 

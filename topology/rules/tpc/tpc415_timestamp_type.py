@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Problem
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
-from topology.rules.tpc.target_topics import build_target_topics
-from topology.topic_facts import FlowTopic
+from watershed.topology.finding import Problem
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.rules.tpc.target_topics import build_target_topics
+from watershed.topology.topic_facts import FlowTopic
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import render_plural
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import render_plural
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.finding import Label, Problem
-from topology.model import Flow
-from topology.reserved_topics import explain_reserved_topic, find_reserved_targets
-from topology.rule import Rule, RuleContext
-from topology.rules.tpc.reserved_names import find_selector_span, list_selected_names
+from watershed.topology.finding import Label, Problem
+from watershed.topology.model import Flow
+from watershed.topology.reserved_topics import explain_reserved_topic, find_reserved_targets
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.tpc.reserved_names import find_selector_span, list_selected_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topology.copy_bounds import CopyBound
-from topology.finding import Problem
-from topology.plan import PlanFlow
-from topology.rule import Rule, RuleContext
-from topology.rules.finding_text import build_labels, render_some_names
+from watershed.topology.copy_bounds import CopyBound
+from watershed.topology.finding import Problem
+from watershed.topology.plan import PlanFlow
+from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.rules.finding_text import build_labels, render_some_names
 
 
 def check(context: RuleContext) -> Iterator[Problem]:

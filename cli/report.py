@@ -71,11 +71,12 @@ def report(
         write_output_files({output: text})
 
 
-def find_report_format(output: Path | None) -> str:
-    """`html`, `json` or `markdown`, by the file's name. Raises UsageError."""
+def find_report_format(output: Path | None, *, has_json: bool = True) -> str:
+    """`html`, `json` or `markdown`, by the file's name; has_json: whether there is the second. Raises UsageError."""
     form = "markdown" if output is None else _FORMATS.get(output.suffix.lower())
-    if form is None:
-        raise click.UsageError(f"{output}: a report is a .html, a .md or a .json file")
+    if form is None or (form == "json" and not has_json):
+        kinds = "a .html, a .md or a .json file" if has_json else "a .html or a .md file"
+        raise click.UsageError(f"{output}: a report is {kinds}")
     return form
 
 

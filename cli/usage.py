@@ -66,7 +66,7 @@ def usage(
 
     for file in (output, page):
         require_writable(file)
-    find_report_format(page)
+    find_report_format(page, has_json=False)
     _require_intervals(since, interval, sample)
     topology = read_scannable_topology(path)
     sources = parse_usage_sources(read_text_file(sources_path, 1 << 20), str(sources_path))
@@ -109,7 +109,7 @@ def _write(estimate: UsageEstimate, output: Path | None, page: Path | None) -> N
     blocks = build_usage_page(estimate)
     files = {} if output is None else {output: encode_usage(estimate)}
     if page is not None:
-        render = render_html_page if find_report_format(page) == "html" else render_markdown_page
+        render = render_html_page if find_report_format(page, has_json=False) == "html" else render_markdown_page
         files[page] = render(blocks)
     write_output_files(files)
     if not files:

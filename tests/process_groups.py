@@ -20,8 +20,11 @@ PAIRS = {
         )
     ),
     "guarded pair": (
-        *(f"tests/cutover/brokers/test_real_{name}.py" for name in ("drill", "fences")),
-        *(f"tests/replicator/brokers/test_real_{name}.py" for name in ("metadata", "probe_rights", "rights")),
+        *(f"tests/cutover/brokers/test_real_{name}.py" for name in ("drill", "fences", "protection")),
+        *(
+            f"tests/replicator/brokers/test_real_{name}.py"
+            for name in ("metadata", "probe_rights", "revoked_access", "rights")
+        ),
         "tests/clusters/brokers/test_client_inventory_real.py",
         "tests/spark/brokers/test_archive_rights.py",
     ),

@@ -63,7 +63,8 @@ def test_one_source_fails_and_the_other_counts(topology: Path, capsys: pytest.Ca
         (["--interval", "30s"], "--interval: whole seconds, at least `1m`"),
         (["--since", "1m"], "--since is shorter than --interval"),
         (["--sample", "0s"], "--sample: whole seconds, at least `1s`"),
-        (["--report", "x.pdf"], "a report is a .md or a .html file"),
+        (["--report", "x.pdf"], "a report is a .html or a .md file"),
+        (["--report", "x.json"], "a report is a .html or a .md file"),
         ([], "has a cluster `elsewhere`"),
     ],
 )

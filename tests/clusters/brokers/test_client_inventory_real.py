@@ -101,15 +101,16 @@ def _read(path: Path, alias: str = "onprem") -> ClusterClients:
     return decode_client_inventory(path.read_text()).clusters[alias]
 
 
+@pytest.mark.usefixtures("logged")
 def test_who_uses_two_clusters(
-    logged: Guarded, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
+    guarded: Guarded, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, group = topic_name, f"{topic_name}-group"
     users = {
-        alias: {user: logged.settings(user)[alias] for user in ("worker", "verify", "migrate")}
-        for alias in logged.ports
+        alias: {user: guarded.settings(user)[alias] for user in ("worker", "verify", "migrate")}
+        for alias in guarded.ports
     }
-    for alias, admin in logged.admin.items():
+    for alias, admin in guarded.admin.items():
         Admin(admin).create_topic(topic, 2)
         _allow(admin, "worker", ResourceType.TOPIC, topic, "WRITE")
         _allow(admin, "verify", ResourceType.TOPIC, topic, "READ")
@@ -121,7 +122,7 @@ def test_who_uses_two_clusters(
     _wait_for_right(lambda: _produce(onprem["migrate"], topic, "stray"))
     _produce(onprem["migrate"], topic, "plain", idempotent=False)
     consumer = _join(onprem["verify"], group, topic, "billing-1")
-    file, listed = _file(tmp_path, logged, topic), tmp_path / "clients.json"
+    file, listed = _file(tmp_path, guarded, topic), tmp_path / "clients.json"
     try:
         assert main(["clients", str(file), "-o", str(listed)]) == 0  # the brokers' own view
         assert main(["scan", str(file), "-o", str(tmp_path / "inventory.json"), "--sample", "0s"]) == 0
@@ -140,9 +141,9 @@ def test_who_uses_two_clusters(
 
     logs = tmp_path / "logs"
     logs.mkdir()
-    for alias, log in logged.logs.items():
+    for alias, log in guarded.logs.items():
         shutil.copy(log, logs / f"{alias}.log")
-    options = [part for alias in logged.ports for part in ("--request-log", f"{alias}={logs / alias}.log")]
+    options = [part for alias in guarded.ports for part in ("--request-log", f"{alias}={logs / alias}.log")]
     assert main(["clients", str(file), "-o", str(listed), *options]) == 0
     seen = {(each.principal, each.client_id): each for each in _read(listed).clients}
     shop, stray, reader = seen["User:worker", HOSTILE], seen["User:migrate", "stray"], seen["User:verify", "billing-1"]
@@ -170,12 +171,13 @@ def test_who_uses_two_clusters(
     assert "web-<b>" not in html
 
 
+@pytest.mark.usefixtures("logged")
 def test_short_lived_clients_and_a_cluster_that_is_away(
-    logged: Guarded, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
+    guarded: Guarded, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A transactional producer that is gone is still known by its transactional id; a reader that ended stays in the
     list."""
-    admin = logged.admin["onprem"]
+    admin = guarded.admin["onprem"]
     Admin(admin).create_topic(topic_name, 1)
     transactional = Producer(admin.librdkafka({"client.id": "batch", "transactional.id": f"{topic_name}-tx"}))
     transactional.init_transactions(60)
@@ -184,7 +186,7 @@ def test_short_lived_clients_and_a_cluster_that_is_away(
     transactional.commit_transaction(60)
     consumer = _join(admin, f"{topic_name}-group", topic_name, f"{topic_name}-reader")
     listed = tmp_path / "clients.json"
-    file = _file(tmp_path, logged, topic_name, lost="  lost: {bootstrap: ['127.0.0.1:9']}\n")
+    file = _file(tmp_path, guarded, topic_name, lost="  lost: {bootstrap: ['127.0.0.1:9']}\n")
     command = ["clients", str(file), "-o", str(listed), "--timeout", "5s"]
     assert main([*command, "--watch", "2s", "--every", "1s"]) == 3
     assert "missing: cluster lost does not answer" in capsys.readouterr().err
@@ -200,10 +202,11 @@ def test_short_lived_clients_and_a_cluster_that_is_away(
     assert main([*command, "--all"]) == 2
 
 
-def test_what_an_account_may_not_see_is_said(logged: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("logged")
+def test_what_an_account_may_not_see_is_said(guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`nobody` has no rights at all: the cluster answers, and tells of nobody."""
     monkeypatch.setenv("CLIENTS_OF_NOBODY", json.dumps({"username": "nobody", "password": PASSWORD}))
-    address = logged.settings("nobody")["onprem"].bootstrap[0]
+    address = guarded.settings("nobody")["onprem"].bootstrap[0]
     file, listed = tmp_path / "estate.yaml", tmp_path / "clients.json"
     file.write_text(
         "apiVersion: topology/v1alpha1\nkind: Topology\nmetadata: {name: estate}\nclusters:\n"

@@ -101,6 +101,6 @@ def test_a_mistake_is_said_with_its_line(text: str, says: str) -> None:
 
 
 def test_the_example_of_the_page_is_a_file_of_sources() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "usage.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "usage.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert set(parse_usage_sources(example, "usage.md").clusters) == {"onprem", "cloud"}

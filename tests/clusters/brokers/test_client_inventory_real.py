@@ -171,6 +171,7 @@ def test_who_uses_two_clusters(
     assert "web-<b>" not in html
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("logged")
 def test_short_lived_clients_and_a_cluster_that_is_away(
     guarded: Guarded, tmp_path: Path, topic_name: str, capsys: pytest.CaptureFixture[str]

@@ -130,7 +130,9 @@ def test_a_copy_begins_where_the_file_says(kafka_pair, topic_name, tmp_path, sta
         wait_equal(settings, topic_name, {number: (first[number], 1_200) for number in first})
 
 
-@pytest.mark.parametrize("way", [SEQUENCE, TRANSACTIONS], ids=["sequence", "transactions"])
+@pytest.mark.parametrize(
+    "way", [SEQUENCE, pytest.param(TRANSACTIONS, marks=pytest.mark.soak)], ids=["sequence", "transactions"]
+)
 def test_a_copy_begins_where_a_group_stands_and_waits_for_its_position(kafka_pair, topic_name, tmp_path, way):
     settings = settings_of(kafka_pair)
     group = f"group-{topic_name}"

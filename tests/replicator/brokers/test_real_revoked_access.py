@@ -71,6 +71,7 @@ def of_user(found: Sequence[FieldDrift], name: str) -> list[FieldDrift]:
     return [each for each in found if each.live is not None and name in f"{each.name} {each.field}"]
 
 
+@pytest.mark.soak
 def test_a_revoked_right_and_a_deleted_user_are_shown_approved_and_removed(guarded: Guarded, topic_name: str) -> None:
     source, target = guarded.admin["onprem"], guarded.admin["cloud"]
     ann, bob = f"{topic_name}-ann", f"{topic_name}-bob"

@@ -35,7 +35,7 @@ def in_state(settings: ConnectionSettings, topic: str, state: str) -> PartitionS
     raise AssertionError(f"{topic} is not {state}: {[each for each in read_statuses(settings) if each.topic == topic]}")
 
 
-@pytest.mark.parametrize("delivery", ["sequence", "transactions"])
+@pytest.mark.parametrize("delivery", ["sequence", pytest.param("transactions", marks=pytest.mark.soak)])
 def test_a_stamping_topic_waits_and_one_changed_meanwhile_is_loud(kafka_pair, topic_name, tmp_path, delivery):
     settings = settings_of(kafka_pair)
     onprem, cloud = settings["onprem"], settings["cloud"]

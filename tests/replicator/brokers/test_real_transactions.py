@@ -239,6 +239,7 @@ def set_transaction_version(settings: ConnectionSettings, level: int, how: int) 
         time.sleep(0.1)
 
 
+@pytest.mark.soak
 def test_a_cluster_with_the_older_transactions(faulty: Faulty, topic_name: str, tmp_path) -> None:
     """transaction.version 1: partitions are added by a request of their own, epoch and sequences go on."""
     old, new, merged = f"{topic_name}-old", f"{topic_name}-new", f"{topic_name}-merged"

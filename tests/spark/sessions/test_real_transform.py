@@ -250,6 +250,7 @@ def write_topology(lab: Lab, name: str, folder: Path, rejected: str = "stop") ->
     return path
 
 
+@pytest.mark.soak
 def test_records_are_transformed_exactly_while_workers_die(
     kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -87,6 +87,7 @@ def test_the_flow_back_begins_at_the_cut_and_reads_nothing_below_it(
         write_flow(writer, record.with_state("stopped"))
 
 
+@pytest.mark.soak
 def test_a_flow_that_goes_on_behind_what_came_back_is_proven(
     settings: dict[str, Any], kafka_pair: Lab, topic_name: str, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -15,9 +15,10 @@ from watershed.clusters.control_records import read_latest_records
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from watershed.clusters.control_values import ControlValue
 from watershed.clusters.errors import TopicMissing
-from watershed.clusters.flow_records import SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, FlowRecord
+from watershed.clusters.flow_records import NON_FLOW_PREFIXES, SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, FlowRecord
 from watershed.clusters.settings import ConnectionSettings
 from watershed.topology.inventory import InventoryAcl
+from watershed.topology.plan import PlanFlow
 
 _WRITER: Final = "watershed-access"
 
@@ -87,11 +88,13 @@ class SyncedUser(ControlRecordBody):
 
 @dataclass(frozen=True, slots=True)
 class SyncedAccess:
-    """All that is written down of one flow. record: its desired state; None where the flow was never applied."""
+    """All that is written down of one flow. record: its desired state; None where the flow was never applied. beside:
+    all other flows into the cluster that are not stopped, also those of other topologies: what they need stays."""
 
     record: FlowRecord | None = None
     acls: tuple[SyncedAcl, ...] = ()
     users: tuple[SyncedUser, ...] = ()
+    beside: tuple[PlanFlow, ...] = ()
 
 
 def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
@@ -108,14 +111,19 @@ def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
 
     try:
         found = read_latest_records(
-            target, FLOWS_TOPIC, read, lambda key: key == flow or key.startswith(tuple(readers))
+            target,
+            FLOWS_TOPIC,
+            read,
+            lambda key: key.startswith(tuple(readers)) or not key.startswith(NON_FLOW_PREFIXES),
         ).values()
     except TopicMissing:
         return SyncedAccess()
+    flows = {each.flow.id: each for each in found if isinstance(each, FlowRecord)}
     return SyncedAccess(
-        next((each for each in found if isinstance(each, FlowRecord)), None),
+        flows.get(flow),
         tuple(acl for each in found if isinstance(each, SyncedAcls) for acl in each.acls),
         tuple(each for each in found if isinstance(each, SyncedUser)),
+        tuple(each.flow for name, each in flows.items() if name != flow and each.state != "stopped"),
     )
 
 
@@ -124,6 +132,12 @@ def write_synced_acls(
 ) -> None:
     """Writes the records that differ, and waits for each. Raises ClusterError."""
     _write(target, _group_acls(flow, before), _group_acls(flow, after))
+
+
+def strike_out_acls(target: ConnectionSettings, flow: str, gone: Iterable[InventoryAcl]) -> None:
+    """These rights are not the sync's any more: whoever gives them again has a reason. Raises ClusterError."""
+    before, over = read_synced_access(target, flow).acls, frozenset(gone)
+    write_synced_acls(target, flow, before, [each for each in before if each.acl not in over])
 
 
 def write_synced_users(target: ConnectionSettings, before: Iterable[SyncedUser], after: Iterable[SyncedUser]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watershed.clusters.flow_records import FlowRecord
@@ -54,7 +54,9 @@ def propose_pruning(plan: Plan, connect: SettingsLookup, flow_id: str, *, above_
             "Nothing was changed"
         )
     running = tuple(each for each in plan.flows if each.target == flow.target and each.state == "running")
-    found = _find(record, flow, SyncClusters(connect(flow.source), target, running), above_share)
+    source = connect(flow.source)
+    source = replace(source, cluster_id=source.cluster_id or record.source_cluster_id)  # as workers ask it
+    found = _find(record, flow, SyncClusters(source, target, running), above_share)
     lines = [*_list_lines(flow, found), *(f"stays: {why}" for why in found.stays)]
     names = [*map(describe_revoked_acl, found.acls), *map(describe_revoked_user, found.users)]
     question = f"remove {len(found.acls)} rights and {len(found.users)} users at {flow.target}?"

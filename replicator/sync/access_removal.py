@@ -14,7 +14,7 @@ from watershed.clusters.broker_propagation import wait_for_every_broker
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.settings import ConnectionSettings
-from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser, strike_out_acls, write_synced_users
 from watershed.clusters.wire.admin_reads import read_acls, read_scram_users
 from watershed.clusters.wire.admin_writes import delete_acls, delete_scram_users
 from watershed.clusters.wire.connection import Connection, open_connection
@@ -38,6 +38,7 @@ def remove_revoked_acls(
         refused = delete_acls(connection, acls)
         gone = set(acls) - refused.keys()
         wait_for_every_broker(target, connection, lambda broker: gone.isdisjoint(read_acls(broker) or ()))
+    strike_out_acls(target, record.flow.id, gone)
     return refused
 
 
@@ -59,6 +60,7 @@ def remove_revoked_users(
             return not any(mechanism in there.get(user, {}) for user, mechanism in gone)
 
         wait_for_every_broker(target, connection, is_gone)
+    write_synced_users(target, [each for each in revoked if (each.user, each.mechanism) in gone], ())
     return refused
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from watershed.clusters.protection_records import read_protections
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
 from watershed.clusters.wire import admin_reads
@@ -56,6 +57,7 @@ _HELD_BACK: Final = (
 )
 _WORKER: Final = "sync.acls.prune: auto"  # the actor of a removal that nobody was asked about
 _NOTHING_JUDGED: Final = JudgedAcls()
+_PROTECTS: Final = "`protect: true` needs it until the switch, and takes it away then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class AclKind:
         origins = find_acl_origins(flow, here or ()) if asked else {}
         present = frozenset(there or ())  # somebody may have given it since it was compared: that is not ours
         given = [SyncedAcl(acl, origins.get(acl, ()), _now_ms()) for _, acl in asked if acl not in present]
+        given += self._list_denials_of_both(flow, sides, here, wanted, access)
         known = {each.acl for each in given}
         entries = [*(each for each in judged.entries if each.acl not in known), *given]
         write_synced_acls(sides.target, flow.id, access.acls, entries)
@@ -99,7 +102,25 @@ class AclKind:
         if refused:
             write_synced_acls(sides.target, flow.id, entries, [each for each in entries if each.acl not in refused])
         outcomes = [DifferenceOutcome(difference, refused.get(acl)) for difference, acl in asked]
+        if refused:  # what replaces a revoked right may be among them
+            return outcomes
         return [*outcomes, *_prune(flow, sides, access, judged, asked_for)]
+
+    def _list_denials_of_both(
+        self,
+        flow: PlanFlow,
+        sides: SyncClusters,
+        here: ClusterAcls,
+        wanted: Sequence[InventoryAcl],
+        access: SyncedAccess,
+    ) -> list[SyncedAcl]:
+        """Denials of the source that `protect` made for its own reason: they stay when the protection is lifted."""
+        known, denials = {each.acl for each in access.acls}, [acl for acl in wanted if is_write_denial(acl)]
+        if not flow.protect or not denials:
+            return []
+        ours, origins = read_protections(sides.target).get(flow.id, frozenset()), find_acl_origins(flow, here or ())
+        both = [acl for acl in denials if acl in ours and acl not in known]
+        return [SyncedAcl(acl, origins.get(acl, ()), _now_ms()) for acl in both]
 
     def _hold_back(self, flow: PlanFlow, sides: SyncClusters, here: ClusterAcls) -> None:
         """What waits for a failover is written down at the target: then the source cannot be asked any more."""
@@ -187,7 +208,11 @@ def judge_acls_now(flow: PlanFlow, sides: SyncClusters, now_ms: int) -> JudgedAc
 def _judge(
     flow: PlanFlow, sides: SyncClusters, access: SyncedAccess, here: ClusterAcls, there: ClusterAcls, now_ms: int
 ) -> JudgedAcls:
-    return judge_synced_acls(flow, sides.flows, access.record, access.acls, here, there, sides.target.username, now_ms)
+    flows = (*sides.flows, *access.beside)
+    judged = judge_synced_acls(flow, flows, access.record, access.acls, here, there, sides.target.username, now_ms)
+    denied = read_protections(sides.target).get(flow.id, frozenset()) if judged.revoked else frozenset()
+    kept = {each.acl: _PROTECTS for each in judged.revoked if each.acl in denied}
+    return replace(judged, kept={**judged.kept, **kept})
 
 
 def _give(target: ConnectionSettings, acls: Sequence[InventoryAcl]) -> dict[InventoryAcl, str]:

@@ -9,15 +9,17 @@ run lifts its protection (`FlowRecord.unprotected`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watershed.clusters.admin import Admin
 from watershed.clusters.broker_propagation import wait_for_every_broker
+from watershed.clusters.control_topics import FLOWS_TOPIC
 from watershed.clusters.flow_records import FlowRecord, read_flows
 from watershed.clusters.protection_records import read_protections, write_protection
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.sync_reports import SyncReport
+from watershed.clusters.synced_access_records import read_synced_access
 from watershed.clusters.wire.admin_reads import read_acls
 from watershed.clusters.wire.admin_writes import create_acls, delete_acls
 from watershed.clusters.wire.connection import Connection, open_connection
@@ -121,7 +123,14 @@ def find_protection(
         "by rights of single principals"
         for right in for_all
     )
-    denials = {build_write_denial(who, topic) for who, topic in writers if who != _EVERYBODY}
+    # A worker of ours may hold its rights by `*` or a prefix, and the one that asks may be another user of ours.
+    maybe_ours = {acl.principal for acl in rights if is_acl_about(acl, (FLOWS_TOPIC,), ())} - {_EVERYBODY}
+    problems += tuple(
+        f"{who} may write to {FLOWS_TOPIC}, too, so it may be Watershed's own, and is not denied at {flow.target}. Give "
+        "it rights to its own topics by name or by a prefix of their own"
+        for who in sorted(maybe_ours & {who for who, _ in writers})
+    )
+    denials = {build_write_denial(who, topic) for who, topic in writers if who not in (_EVERYBODY, *maybe_ours)}
     return Protection(chosen, frozenset(denials), known, frozenset(ours), problems)
 
 
@@ -177,9 +186,14 @@ def keep_protection(target: ConnectionSettings, flow: PlanFlow) -> dict[Inventor
     until both agree: a denial that came too late is taken away by its own maker, or by the next round.
     """
     refused: dict[InventoryAcl, str] = {}
+    made: frozenset[InventoryAcl] = frozenset()
     for _ in range(3):  # a second change within a round is rare, a third is the next round's
         found = inspect_protection(target, flow)
+        if lost := (made & found.present) - found.ours:  # struck out by a run before it was made: it is still ours
+            write_protection(target, flow.id, _sorted(lost))
+            found = replace(found, ours=found.ours | lost)
         wanted = found.missing - refused.keys()
+        made |= wanted
         if not wanted and not found.surplus:
             break
         refused |= _change(target, flow.id, found, wanted)
@@ -194,10 +208,11 @@ def remove_protection(
     lifted = _sorted(filter(is_lifted, read_protections(target).get(flow, ())))
     if not lifted:
         return [], {}
+    stays = _read_denials_of_source(target, flow)
     with open_connection(target) as connection:
-        refused = delete_acls(connection, lifted)
+        refused = delete_acls(connection, [each for each in lifted if each not in stays])
         gone = frozenset(lifted) - refused.keys()
-        wait_for_every_broker(target, connection, lambda broker: gone.isdisjoint(read_acls(broker) or ()))
+        wait_for_every_broker(target, connection, lambda broker: (gone - stays).isdisjoint(read_acls(broker) or ()))
     write_protection(target, flow, (), gone)
     return lifted, refused
 
@@ -206,17 +221,26 @@ def _change(
     target: ConnectionSettings, flow: str, found: Protection, wanted: frozenset[InventoryAcl]
 ) -> dict[InventoryAcl, str]:
     write_protection(target, flow, _sorted(wanted))
+    stays = _read_denials_of_source(target, flow) if found.surplus else frozenset()
+    deleted = found.surplus - stays  # the others are denials of the source as well
     with open_connection(target) as connection:
-        refused = create_acls(connection, _sorted(wanted)) | delete_acls(connection, _sorted(found.surplus))
-        made, gone = wanted - refused.keys(), found.surplus - refused.keys()
+        refused = create_acls(connection, _sorted(wanted)) | delete_acls(connection, _sorted(deleted))
+        made, gone = wanted - refused.keys(), deleted - refused.keys()
 
         def is_done(broker: Connection) -> bool:
             there = frozenset(read_acls(broker) or ())
             return made <= there and gone.isdisjoint(there)
 
         wait_for_every_broker(target, connection, is_done)
-    write_protection(target, flow, (), (wanted & refused.keys()) | gone)
+        there = frozenset(read_acls(connection) or ())
+    over = gone - there  # one that was made again meanwhile keeps its record
+    write_protection(target, flow, (), (wanted & refused.keys()) | over | (found.surplus & stays))
     return refused
+
+
+def _read_denials_of_source(target: ConnectionSettings, flow: str) -> frozenset[InventoryAcl]:
+    """What the sync of rights brought and the source still has: it stays where a protection ends."""
+    return frozenset(each.acl for each in read_synced_access(target, flow).acls if each.revoked_ms is None)
 
 
 def _is_protected(record: FlowRecord | None, flow: PlanFlow, topic: str) -> bool:

@@ -103,6 +103,7 @@ def judge_synced_acls(
 
 def judge_synced_users(
     flow: PlanFlow,
+    flows: Iterable[PlanFlow],
     record: FlowRecord | None,
     entries: Iterable[SyncedUser],
     here: ClusterUsers,
@@ -122,7 +123,8 @@ def judge_synced_users(
     found = tuple(each for _, each in sorted(judged.items()) if each is not None)
     revoked = tuple(each for each in found if each.revoked_ms is not None)
     principals = owners.list_principals()
-    kept = {each.user: why for each in revoked if (why := _explain_kept_user(record, principals, each.user))}
+    others = [each for each in flows if each.id != flow.id and each.sync.users.mode != "never"]
+    kept = {each.user: why for each in revoked if (why := _explain_kept_user(record, others, principals, each.user))}
     made = sum(each.made_ms is not None for each in found)
     return JudgedUsers(found, revoked, kept, bulk=_explain_bulk(flow, "SCRAM users", len(revoked), made))
 
@@ -207,9 +209,14 @@ def _explain_kept_acl(
     return ""
 
 
-def _explain_kept_user(record: FlowRecord | None, principals: Collection[str], user: str) -> str:
+def _explain_kept_user(
+    record: FlowRecord | None, others: Iterable[PlanFlow], principals: Collection[str], user: str
+) -> str:
     if f"User:{user}" in principals:
         return f"{user} is Watershed's own, or one of its roles"
+    other = next((each for each in others if each.sync.users.names.selects(user)), None)
+    if other is not None:
+        return f"flow {other.id} may bring it from {other.source}, too"
     moved = _list_moved(record)
     return f"applications of {', '.join(moved[:FEW_REVOKED])} have moved, and may be this user" if moved else ""
 

@@ -64,7 +64,9 @@ class ScramUserKind:
         except RequestUnsupported as error:
             return [sync_kind.build_unsupported(flow, self.name, error, _carrying_by_hand(sides.target))]
         access = read_synced_access(sides.target, flow.id)
-        judged = judge_synced_users(flow, access.record, access.users, here, there, owners, _now_ms())
+        judged = judge_synced_users(
+            flow, (*sides.flows, *access.beside), access.record, access.users, here, there, owners, _now_ms()
+        )
         return find_user_differences(flow, here, there, sides.target, judged)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
@@ -74,7 +76,9 @@ class ScramUserKind:
         except RequestUnsupported:  # `compare` says so
             return []
         access = read_synced_access(sides.target, flow.id)
-        judged = judge_synced_users(flow, access.record, access.users, here, there, owners, _now_ms())
+        judged = judge_synced_users(
+            flow, (*sides.flows, *access.beside), access.record, access.users, here, there, owners, _now_ms()
+        )
         write_synced_users(sides.target, access.users, judged.entries)
         return _prune(flow, sides, access, judged, differences)
 
@@ -84,7 +88,9 @@ def judge_users_now(flow: PlanFlow, sides: SyncClusters, now_ms: int) -> JudgedU
     ClusterError."""
     here, there, owners = _read_users(sides)
     access = read_synced_access(sides.target, flow.id)
-    return judge_synced_users(flow, access.record, access.users, here, there, owners, now_ms)
+    return judge_synced_users(
+        flow, (*sides.flows, *access.beside), access.record, access.users, here, there, owners, now_ms
+    )
 
 
 def _read_users(sides: SyncClusters) -> tuple[ClusterUsers, ClusterUsers, TargetOwners]:

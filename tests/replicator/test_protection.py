@@ -195,3 +195,10 @@ def test_the_key_is_in_the_plan_and_asks_for_its_rights() -> None:
     for role in ("apply", "worker"):
         rights = derive_required_rights(Plan("t", (), (FLOW,)), role)
         assert any((each.resource, each.operation) == ("CLUSTER", "ALTER") for each in rights)
+
+
+def test_whoever_may_be_a_worker_of_ours_is_not_denied_and_that_is_said() -> None:
+    """`topology apply` may be another user than the workers, whose rights stand on `*` here."""
+    protection = found(right("fleet", "*", "ALL"), right("app", "a.orders"))
+    assert {each.principal for each in protection.denials} == {"User:app"}
+    assert ["User:fleet may write to watershed.flows, too" in each for each in protection.problems] == [True]

@@ -170,10 +170,17 @@ def user(name: str, made_ms: int | None = None, revoked_ms: int | None = None) -
 
 
 def judge_users(
-    entries: Iterable[SyncedUser], here: str, at_target: str, record: FlowRecord = RECORD, *roles: InventoryAcl
+    entries: Iterable[SyncedUser],
+    here: str,
+    at_target: str,
+    record: FlowRecord = RECORD,
+    *roles: InventoryAcl,
+    others: tuple[PlanFlow, ...] = (),
 ) -> JudgedUsers:
     sides = [{name: {"SCRAM-SHA-512": 4096} for name in names.split()} for names in (here, at_target)]
-    return judge_synced_users(FLOW, record, entries, sides[0], sides[1], TargetOwners("copier", roles), NOW)
+    return judge_synced_users(
+        FLOW, (FLOW, *others), record, entries, sides[0], sides[1], TargetOwners("copier", roles), NOW
+    )
 
 
 def test_only_a_user_that_was_named_and_then_seen_on_both_sides_is_ever_proposed() -> None:
@@ -209,3 +216,13 @@ def test_a_deleted_user_is_shown_with_its_command() -> None:
     ]
     assert "deleted at a, seen first at" in rows[0].why
     assert "--entity-name ann --delete-config SCRAM-SHA-512" in rows[0].why
+
+
+def test_a_user_that_another_flow_may_need_is_kept() -> None:
+    made = judge_users(judge_users([], "ann", "").entries, "ann", "ann")
+    other = replace(FLOW, id="b", source="paris")
+    assert judge_users(made.entries, "x", "ann x").kept == {}
+    kept = judge_users(made.entries, "x", "ann x", others=(other,)).kept
+    assert kept == {"ann": "flow b may bring it from paris, too"}
+    idle = replace(other, sync=NO_SYNC)
+    assert judge_users(made.entries, "x", "ann x", others=(idle,)).kept == {}

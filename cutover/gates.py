@@ -24,7 +24,12 @@ from watershed.cutover.evidence.proof_summary import PROVEN_VERDICTS
 from watershed.cutover.fences.fence_steps import check_fence
 from watershed.cutover.groups.consumer_lag import wait_for_consumer_lag
 from watershed.cutover.groups.group_preflight import check_groups, find_groups_left_behind
-from watershed.cutover.groups.late_groups import check_flow_back, check_producer_switches, read_lag_back
+from watershed.cutover.groups.late_groups import (
+    check_flow_back,
+    check_producer_switches,
+    check_repeats,
+    read_lag_back,
+)
 from watershed.cutover.hooks.hook_steps import check_hooks
 from watershed.cutover.observations import (
     ApprovalAnswer,
@@ -52,6 +57,7 @@ def run_preflight(context: RunContext, outcome: JsonObject) -> ActionGenerator[N
     if context.is_late:
         outcome["switch"] = yield from check_producer_switches(context, problems)
         yield from check_flow_back(context, sorted(outcome["partitions"]), problems)
+        yield from check_repeats(context, outcome["partitions"], problems)
     else:
         yield from _flow(context, sorted(outcome["partitions"]), problems)
     outcome["groups"] = yield from check_groups(context, set(outcome["partitions"]), problems)

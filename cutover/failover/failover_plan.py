@@ -53,6 +53,7 @@ def plan_failover(
         _refuse_halfway(plan, chain, moved)
     if chain is not None and not own:
         _refuse_left_groups(plan, chain, wave, moved)
+        _refuse_forgotten_groups(plan, chain, wave, moved)
     chosen = join_waves(plan, own[0].wave if own else wave, moved)
     migration = plan.migration
     assert migration is not None  # or there were no wave
@@ -139,6 +140,26 @@ def _refuse_left_groups(plan: Plan, chain: JournalChain, wave: str | None, moved
             f"far they had read, only {flow.source} can say. When it is back, `topology migrate --wave {left[0].name}` "
             f"moves them exactly. If that takes too long, their owners choose where they begin at {flow.target} "
             "(kafka-consumer-groups --reset-offsets), and they read again or miss what lies between"
+        )
+
+
+def _refuse_forgotten_groups(plan: Plan, chain: JournalChain, wave: str | None, moved: Collection[str]) -> None:
+    """Raises NotSupported where named waves move producers without the late groups of their topics: behind a failover
+    no wave would move these. Groups whose producers have moved already are left out, `_refuse_left_groups` has them."""
+    if plan.migration is None or wave is None:
+        return
+    named = wave.split(WAVE_SEPARATOR)
+    behind = {each.name for each in list_wave_states(plan, chain) if each.at_source}
+    late: dict[str, str] = {}
+    for each in plan.migration.waves:
+        if each.name in named and each.name not in moved:
+            late |= plan.migration.find_late_groups(each)
+    left = {group: name for group, name in late.items() if name not in {*named, *moved, *behind}}
+    if left:
+        together = WAVE_SEPARATOR.join(dict.fromkeys((*named, *left.values())))
+        raise NotSupported(
+            f"the groups {', '.join(left)} read topics of wave {wave}, and nothing moves them after a failover of its "
+            f"producers: promote them together (--wave {together}, or no --wave for everything)"
         )
 
 

@@ -11,7 +11,7 @@ from watershed.cutover.actions import ReadCopies
 from watershed.cutover.errors import Refused
 from watershed.cutover.observations import ObservedCopies
 from watershed.cutover.polling import ActionGenerator, perform_action
-from watershed.cutover.run_context import RunContext, read_copies
+from watershed.cutover.run_context import RunContext, read_copies, read_source_logs, read_target_logs
 from watershed.cutover.step_outcomes import StepOutcomes
 from watershed.replicator.ledger.offset_map import OffsetMap
 from watershed.replicator.ledger.offset_translation import CopiedPartition
@@ -43,11 +43,17 @@ def read_copies_without_holes(context: RunContext, more: tuple[TopicPartition, .
 
 
 def _read_histories(context: RunContext) -> ActionGenerator[_Copies]:
-    """By source partition. What stands at the target behind the last carried record is part of no history yet."""
-    there = (yield from read_copies(context)).copies
+    """By source partition. What stands at the target behind the last carried record is part of no history yet.
+
+    The target's ends are read after the maps, and from the log: of a partition that was added after the switch the
+    migration's flow has no ledger. The source's ends are read before them: what stands there and is in no map was
+    written by somebody else, or is looked for by `late_groups.find_unsettled_positions`.
+    """
+    source = yield from read_source_logs(context)
     maps = yield from read_switchover_maps(context)
+    target = yield from read_target_logs(context)
     return {
-        place: CopiedPartition(each.build_history(), there[place].target_end if place in there else each.cut)
+        place: CopiedPartition(each.build_history(source.ends[place]), target.ends[context.at_target(place)])
         for place, each in maps.items()
     }
 

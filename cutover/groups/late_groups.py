@@ -25,7 +25,7 @@ from watershed.cutover.offsets import encode_offsets, render_offsets
 from watershed.cutover.polling import ActionGenerator, ConditionCheck, perform_action, wait_for_condition
 from watershed.cutover.run_context import CopyProgress, RunContext, read_source_logs, read_target_logs
 from watershed.replicator.errors import ReplicatorError
-from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, RepeatedRunMap
 from watershed.replicator.ledger.offset_map import OffsetMap
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.replicator.ledger.switchover_map import SwitchoverMap, translate_returning_group
@@ -82,6 +82,25 @@ def check_flow_back(context: RunContext, topics: list[str], problems: list[str])
             problems.append(f"flow {flow.id} still copies {topic}: its producers have not moved")
 
 
+def check_repeats(context: RunContext, partitions: Mapping[str, int], problems: list[str]) -> ActionGenerator[None]:
+    """Part of a late wave's preflight: neither flow copies with repeats (`at_least_once, proven`). partitions: source
+    topic → count. The history across the switch has a place for each record once, and no rule for what stands twice."""
+    here = tuple(TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count))
+    there = tuple(map(context.at_target, here))
+    for flow, places in ((context.flow.id, here), (context.policy.reverse, there)):
+        if flow is None:
+            continue
+        ask = ReadCopies(places, None if flow == context.flow.id else flow)
+        seen = yield from perform_action(ask, ObservedCopies, context.policy)
+        repeated = sorted({place.topic for place, each in seen.copies.items() if isinstance(each.map, RepeatedRunMap)})
+        if repeated:
+            problems.append(
+                f"flow {flow} copies {', '.join(repeated)} with repeats (`at_least_once`): positions of late groups "
+                f"cannot be translated exactly. Let their owners choose where they begin at {context.flow.target} "
+                "(`topology offsets reset-group`)"
+            )
+
+
 def read_lag_back(
     context: RunContext, snapshot: Mapping[TopicPartition, int], progress: CopyProgress
 ) -> ActionGenerator[tuple[int, int, int]]:
@@ -136,7 +155,8 @@ def find_unsettled_positions(
     strays = [each for each in records if each.flow != context.policy.reverse and each.last >= at[each.place]]
     if strays:
         raise Refused(_describe_strays(context, group, strays), {"strays": [str(each.place) for each in strays]})
-    unknown = [each for each in records if each.first < at[each.place] and each.first >= known[each.place]]
+    mine = [each for each in records if each.flow == context.policy.reverse]  # others' records are never in the ledger
+    unknown = [each for each in mine if each.first < at[each.place] and each.first >= known[each.place]]
     unread = [place for place in since if seen.upto.get(place, -1) < min(at[place], logs.ends[place])]
     return [
         *(f"{each.place} is read through {at[each.place]}, and the ledger is not there yet" for each in unknown),

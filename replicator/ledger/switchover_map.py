@@ -62,17 +62,18 @@ class SwitchoverMap:
         except NotCopied:
             return None
 
-    def build_history(self) -> ExplicitRunMap:
+    def build_history(self, source_end: int = 0) -> ExplicitRunMap:
         """Source → target over the whole history: below the barrier as the flow there copied it, above it the inverse
         of what the flow back has carried so far. Of records behind the last carried one it knows nothing: whoever
-        translates a position makes sure that none lies between the two.
+        translates a position makes sure that none lies between the two. source_end: the source's log end, where the
+        caller knows it. A reader may stand there although nothing was carried back: behind records of somebody else.
 
         Raises ReplicatorError for maps that contradict each other.
         """
         carried = self.back.map.stretches(self.back.target_end) if self.back is not None else ()
         runs = join_switchover_runs(self.there, carried, self.cut, self.barrier)
         begin = OffsetRun(runs[0].target, runs[0].source) if runs else OffsetRun(self.cut, self.barrier)
-        ends = (self.barrier, *(run.source + run.records for run in runs[-1:]))
+        ends = (self.barrier, source_end, *(run.source + run.records for run in runs[-1:]))
         position = max(*ends, self.back.target_end if self.back is not None else 0)
         return ExplicitRunMap.over(runs, begin, position)
 

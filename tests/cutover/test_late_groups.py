@@ -27,7 +27,8 @@ from tests.cutover.late_world import (
     switched,
 )
 from tests.cutover.spoils import upon
-from tests.cutover.world import REVERSE, a_plan
+from tests.cutover.world import REVERSE, a_plan, target_of
+from tests.cutover.world_back import BACK
 from watershed.cli.wave_status import show_wave_states
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.cutover.actions import Action, ReadCopies
@@ -39,8 +40,10 @@ from watershed.cutover.operations.moved_applications import describe_moved_appli
 from watershed.cutover.operations.proposal import OperationRefused
 from watershed.cutover.run_plan import plan_migration
 from watershed.cutover.wave_states import describe_late_groups, list_wave_states
-from watershed.replicator.ledger.explicit_runs import ExplicitRunMap
-from watershed.topology.migration_waves import Wave, complete_late_waves
+from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, RepeatedRunMap
+from watershed.replicator.ledger.offset_map import OffsetRun
+from watershed.replicator.ledger.offset_translation import CopiedPartition
+from watershed.topology.migration_waves import Wave, WaveFence, complete_late_waves
 
 
 @pytest.mark.parametrize("strategy", ["consumers_first", "producers_first", "fenced"])
@@ -162,6 +165,68 @@ def test_records_of_strangers_that_the_group_has_not_read_are_refused() -> None:
     assert world.side_of(REPORTS) == "source"
 
 
+def test_records_of_strangers_that_the_group_has_read_hold_nothing_up() -> None:
+    """Nobody writes at the target meanwhile, so nothing that was carried back stands behind them."""
+    log = FakeLog()
+    world = switched(log)
+    world.writes = {}
+    pass_time(world)
+    world.stranger_writes(TopicPartition("orders", 0))
+    pass_time(world)
+    result = move(world, log, REPORTS).run()
+    assert result.state == "done", result
+    assert world.side_of(REPORTS) == "target"
+
+
+def test_a_partition_that_was_added_after_the_switch_moves_with_its_group() -> None:
+    """The migration's flow has no ledger of it: all that it holds came from the applications at the target."""
+    log = FakeLog()
+    world = switched(log)
+    added = TopicPartition("orders", 2)
+    world.topics["orders"] = 3
+    world.logs["source"][added], world.logs["target"][target_of(added)] = [], []
+    world.runs[added], world.position[added] = [], 0
+    pass_time(world)
+
+    def hook(action: Action) -> Observation | None:
+        if not isinstance(action, ReadCopies) or action.flow == REVERSE:
+            return None
+        held = {place: world._copied(place) for place in action.places if place != added}
+        return ObservedCopies(int(world.now * 1000), held)
+
+    world.hook = hook
+    result = move(world, log, REPORTS).run()
+    assert result.state == "done", result
+    assert world.groups["target"].describe(REPORTS).offsets[target_of(added)] > 0
+
+
+def test_flows_that_repeat_are_refused_before_anything_stops() -> None:
+    log = FakeLog()
+    world = switched(log)
+
+    def hook(action: Action) -> Observation | None:
+        if not isinstance(action, ReadCopies) or action.flow == REVERSE:
+            return None
+        runs = ExplicitRunMap.over((), OffsetRun(0, 0), 0)
+        held = CopiedPartition(RepeatedRunMap.beside(runs, 0, ()), 0)
+        return ObservedCopies(int(world.now * 1000), dict.fromkeys(action.places, held))
+
+    world.hook = hook
+    result = move(world, log, REPORTS).run()
+    assert result.state == "refused"
+    assert "flow onprem-to-cloud copies clicks, orders with repeats" in result.reason
+
+
+def test_a_way_back_of_late_groups_asks_for_no_fence() -> None:
+    """They inherit the fence of the file, which here could not be raised."""
+    log, fence = FakeLog(), WaveFence("external")
+    world = switched(log)
+    assert move(world, log, REPORTS, policy={"fence": fence}).run().state == "done"
+    pass_time(world)
+    result = back(world, log, REPORTS, policy=replace(BACK, fence=fence)).run()
+    assert result.state == "done", result
+
+
 def test_producers_go_back_while_groups_are_late_and_all_come_again() -> None:
     log = FakeLog()
     world = switched(log)
@@ -233,6 +298,15 @@ def test_a_failover_before_the_switch_promotes_late_groups_with_their_producers(
     assert (chosen.wave.name, chosen.wave.consumers) == ("producers+reports+audit", (EARLY, *LATE))
     with pytest.raises(NotSupported, match=r"--wave producers\+reports"):
         plan_failover(late_plan(), REPORTS, chain=chain_of(FakeLog()))
+
+
+def test_a_failover_of_producers_names_the_late_groups_that_it_would_forget() -> None:
+    chain = chain_of(FakeLog())
+    with pytest.raises(NotSupported, match=r"groups reports, audit read topics.*--wave producers\+reports\+audit"):
+        plan_failover(late_plan(), "producers", chain=chain)
+    with pytest.raises(NotSupported, match=r"groups audit read topics.*--wave producers\+reports\+audit"):
+        plan_failover(late_plan(), "producers+reports", chain=chain)
+    assert plan_failover(late_plan(), "producers+reports+audit", chain=chain).wave.consumers == (EARLY, *LATE)
 
 
 def test_a_failover_in_the_middle_of_a_late_move_promotes_nothing_twice() -> None:

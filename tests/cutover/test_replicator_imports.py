@@ -19,7 +19,10 @@ ARITHMETIC = {
         {"CopiedPartition", "Offsets", "translate_group", "translate_group_back"},
         "a group's offset at the target follows from the runs of the ledger",
     ),
-    "ledger.explicit_runs": ({"ExplicitRunMap"}, "how far the history of a late group's partition is known"),
+    "ledger.explicit_runs": (
+        {"ExplicitRunMap", "RepeatedRunMap"},
+        "how far the history of a late group's partition is known, and that it is refused with repeats",
+    ),
     "ledger.offset_map": ({"OffsetMap"}, "offsets of a group that comes back from the target"),
     "ledger.switchover_map": (
         {"SwitchoverMap", "translate_returning_group"},

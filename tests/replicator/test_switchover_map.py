@@ -90,6 +90,14 @@ def test_a_history_of_nothing_begins_at_the_cut() -> None:
     assert (empty.to_target(6, 9), empty.position) == (4, 6)
 
 
+def test_a_reader_behind_records_that_nobody_carried_goes_on_at_the_cut() -> None:
+    """Somebody else wrote them behind the barrier, and the log ends behind them."""
+    history = SwitchoverMap(4, 6, OffsetMap(()), None).build_history(source_end=8)
+    assert [history.to_target(at, 9) for at in (6, 7, 8)] == [4, 4, 4]
+    with pytest.raises(NotCopied):
+        history.to_target(9, 9)
+
+
 @given(SCENES)
 def test_translations_never_go_backwards(scene: Scene) -> None:
     there = [scene.crossing.to_source(at) for at in range(len(scene.away) + 1)]

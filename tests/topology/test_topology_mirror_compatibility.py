@@ -70,6 +70,15 @@ def test_heartbeats_from_further_away_are_mirrored_but_not_those_of_the_target(t
     assert MirrorCompatibility("a", "b").is_heartbeats_topic(topic) == mirrored
 
 
+def test_heartbeats_do_not_go_round_where_aliases_hold_the_separator() -> None:
+    there = MirrorCompatibility("us_east", "eu_west", "_")
+    back = MirrorCompatibility("eu_west", "us_east", "_")
+    assert there.is_heartbeats_topic("heartbeats")
+    assert not back.is_heartbeats_topic(there.name_mirror("heartbeats"))
+    assert there.is_heartbeats_topic("asia_north_heartbeats")
+    assert there.is_heartbeats_topic("not_eu_westerly_heartbeats")
+
+
 def test_nothing_is_asked_for_without_a_word() -> None:
     assert load_flow("compatibility: {mirrormaker: {heartbeats: false}}").compatibility is None
     assert "compatibility" not in load_flow("state: running").to_json()

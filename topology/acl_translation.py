@@ -192,7 +192,8 @@ def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[_AclNamePattern, ...]:
 
 def _list_declared_excludes(flow: PlanFlow) -> tuple[Selector, ...]:
     """The flow's `exclude` without the topics of tools that `compatibility` leaves out. These say what is not copied,
-    and take no right away: `*.heartbeats` may stand behind any prefix, so no prefix could be carried over."""
+    and take no right away: `*.heartbeats` may stand behind any prefix, so no prefix could be carried over. The plan
+    does not tell an equal selector of the file from one that was added: neither counts."""
     if flow.compatibility is None:
         return flow.topics.exclude
     own = flow.compatibility.list_left_out_topics(flow.naming)

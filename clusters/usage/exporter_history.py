@@ -110,8 +110,8 @@ def _collect_rates(
     lost = {topic for _, topic in unknown}
     if lost:
         collector.add_note(
-            f"{len(lost):,} topics have no rate: a counter of theirs is not in both readings, is no number, or began "
-            "again."
+            f"{len(lost):,} topics have no rate: a counter of theirs is not in both readings, is no finite number, or "
+            "began again."
         )
 
 

@@ -33,6 +33,7 @@ from watershed.topology.client_inventory import (
     SeenSpan,
 )
 from watershed.topology.inventory import InventoryAcl
+from watershed.topology.rounded_amounts import render_first_names
 
 _T = TypeVar("_T")
 _PARTITIONS_A_REQUEST: Final = 1_000
@@ -127,6 +128,12 @@ def _read_members(scan: _ScanState, connection: Connection, node: int) -> None:
         scan.not_seen.append(
             f"members of {hidden} groups of broker {node}: they need DESCRIBE on the group, or the broker has no "
             "request for their type"
+        )
+    odd = tuple(sorted(each.id for each in described if any(member.has_odd_subscription for member in each.members)))
+    if odd:
+        scan.not_seen.append(
+            f"topics of some members of {render_first_names(odd, 3)} at broker {node}: what they subscribe to "
+            "is not written as Kafka's consumers write it"
         )
     for group in described:
         for sighting in _list_sightings(group, scan.ms):

@@ -33,13 +33,15 @@ _AWAY = -2  # LEAVE_GROUP_STATIC_MEMBER_EPOCH (KIP-848)
 class GroupMember:
     """instance: its `group.instance.id` (KIP-345), None for a dynamic member. away: a static member of a KIP-848 group
     that has left, and keeps its place until its session ends; brokers do not tell this of classic ones. topics: what
-    it subscribes to, or was given."""
+    it subscribes to, or was given. has_odd_subscription: it is written in a way that could not be read to its end, so
+    there may be more topics."""
 
     client: str
     host: str
     instance: str | None = None
     away: bool = False
     topics: frozenset[str] = frozenset()
+    has_odd_subscription: bool = False
 
     def __str__(self) -> str:
         instance = f" (group.instance.id {self.instance}{', has left' if self.away else ''})" if self.instance else ""
@@ -118,16 +120,19 @@ def describe_listed_groups(inquiry: Connection, groups: Iterable[GroupListing]) 
 
 
 def _classic(group: str, found: Any) -> GroupDescription:
-    members = tuple(
-        GroupMember(
-            str(each.client_id),
-            str(each.client_host),
-            getattr(each, "group_instance_id", None),
-            topics=_subscribed(bytes(each.member_metadata)) if found.protocol_type == "consumer" else frozenset(),
-        )
-        for each in found.members
-    )
+    members = tuple(_read_classic_member(each, found.protocol_type == "consumer") for each in found.members)
     return GroupDescription(group, "classic", str(found.group_state), str(found.protocol_data), members)
+
+
+def _read_classic_member(member: Any, is_consumer: bool) -> GroupMember:
+    topics, is_whole = _read_subscription(bytes(member.member_metadata)) if is_consumer else (frozenset[str](), True)
+    return GroupMember(
+        str(member.client_id),
+        str(member.client_host),
+        getattr(member, "group_instance_id", None),
+        topics=topics,
+        has_odd_subscription=not is_whole,
+    )
 
 
 def _consumer(group: str, found: Any) -> GroupDescription:
@@ -178,18 +183,27 @@ def _given(*assignments: Any) -> frozenset[str]:
     return frozenset(str(each.topic_name) for given in assignments for each in given.topic_partitions)
 
 
-def _subscribed(metadata: bytes) -> frozenset[str]:
-    """The topics of a ConsumerProtocolSubscription (ConsumerProtocolSubscription.json): version, then names. A member
-    that waits for its first round has none yet."""
+def _read_subscription(metadata: bytes) -> tuple[frozenset[str], bool]:
+    """The topics of a ConsumerProtocolSubscription (ConsumerProtocolSubscription.json: version, then names), and
+    whether it could be read to the end of its names. A member that waits for its first round has none yet.
+
+    These are bytes of the client, which no broker checks: a count or a length may be anything."""
+    if not metadata:
+        return frozenset(), True
     if len(metadata) < 6:
-        return frozenset()
+        return frozenset(), False
     (count,), at = struct.unpack_from(">i", metadata, 2), 6
-    names: list[str] = []
+    names: set[str] = set()
     for _ in range(count):
+        if at + 2 > len(metadata):
+            return frozenset(names), False
         (size,) = struct.unpack_from(">h", metadata, at)
-        names.append(metadata[at + 2 : at + 2 + size].decode())
-        at += 2 + size
-    return frozenset(names)
+        at += 2
+        if size < 0 or at + size > len(metadata):
+            return frozenset(names), False
+        names.add(metadata[at : at + size].decode(errors="replace"))
+        at += size
+    return frozenset(names), count >= 0
 
 
 # type → the request that describes it, and the reader of its answer; in the order in which an unknown type is tried

@@ -170,6 +170,7 @@ def _compatibility(plan: Plan, flow: PlanFlow) -> Iterator[RequiredRight]:
             yield _topic(flow.source if side == "source" else flow.target, name, operation, why)
     if said.heartbeats:
         yield _topic(flow.source, HEARTBEATS_TOPIC, "READ", "mirror heartbeats")
+        yield _topic(flow.source, HEARTBEATS_TOPIC, "DESCRIBE_CONFIGS", "see whether the topic is an application's")
     if said.checkpoints and flow.sync.groups.mode != "continuous":
         yield from _groups(plan, flow, (flow.sync.groups.mode,), reading=True)
     if said.source_group is not None:

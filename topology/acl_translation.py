@@ -184,10 +184,20 @@ def _patterns(flow: PlanFlow, acl: InventoryAcl) -> tuple[_AclNamePattern, ...]:
     if not pattern.prefixed:
         found = (pattern,) if flow.selects(pattern.text) else ()
     else:
-        found = _chosen(pattern, flow.topics.include, flow.topics.exclude, "topics")
+        found = _chosen(pattern, flow.topics.include, _list_declared_excludes(flow), "topics")
         found = tuple(each for each in found if each.prefixed or flow.selects(each.text))
     found = tuple(part for each in found for part in _chosen(each, names.include, names.exclude, "sync.acls"))
     return _outer(_topic(flow, each) for each in found)
+
+
+def _list_declared_excludes(flow: PlanFlow) -> tuple[Selector, ...]:
+    """The flow's `exclude` without the topics of tools that `compatibility` leaves out. These say what is not copied,
+    and take no right away: `*.heartbeats` may stand behind any prefix, so no prefix could be carried over. The plan
+    does not tell an equal selector of the file from one that was added: neither counts."""
+    if flow.compatibility is None:
+        return flow.topics.exclude
+    own = flow.compatibility.list_left_out_topics(flow.naming)
+    return tuple(each for each in flow.topics.exclude if each not in own)
 
 
 def _chosen(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
-from watershed.topology.client_inventory import SeenClient, SeenProducer, SeenSpan, limit_names
+from watershed.topology.client_inventory import SeenClient, SeenProducer, SeenSpan, limit_names, limit_producer_ids
 
+_T = TypeVar("_T")
 MOST_CLIENTS: Final = 50_000  # of one scan or one log
 _MOST_TOPICS: Final = 5_000  # of one client
 
@@ -71,9 +72,9 @@ class ClientCollector:
         for name in ("software", "host", "group", "transactional_id", "source"):
             value = getattr(sighting, name)
             if value is not None:
-                _add_name(client.lists.setdefault(name, set()), value)
+                _add_limited(client.lists.setdefault(name, set()), value, limit_names)
         if sighting.producer_id is not None:
-            _add_name(client.producer_ids, sighting.producer_id)
+            _add_limited(client.producer_ids, sighting.producer_id, limit_producer_ids)
         self._add_topics(client.reads, sighting.reads, sighting.ms)
         self._add_topics(client.writes, sighting.writes, sighting.ms)
 
@@ -110,13 +111,13 @@ class ClientCollector:
                 spans[topic] = min(first, ms), max(last, ms)
 
 
-def _add_name(names: set[str] | set[int], name: str | int) -> None:
-    """Keeps the first names in the alphabet, as `limit_names` does, and little more in memory."""
-    names.add(name)  # type: ignore[arg-type]
-    if len(names) > 2_000:
-        kept = limit_names(names)
-        names.clear()
-        names.update(kept)  # type: ignore[arg-type]
+def _add_limited(kept: set[_T], one: _T, limit: Callable[[Iterable[_T]], tuple[_T, ...]]) -> None:
+    """Keeps those that `limit` keeps, and little more in memory."""
+    kept.add(one)
+    if len(kept) > 2_000:
+        some = limit(kept)
+        kept.clear()
+        kept.update(some)
 
 
 def _build_producer(producer_id: int, found: _GatheredProducer) -> SeenProducer:
@@ -136,7 +137,7 @@ def _build_client(found: _Gathered) -> SeenClient:
         lists.get("host", ()),
         lists.get("group", ()),
         lists.get("transactional_id", ()),
-        limit_names(found.producer_ids),
+        limit_producer_ids(found.producer_ids),
         lists.get("source", ()),
         {topic: SeenSpan(*span) for topic, span in sorted(found.reads.items())},
         {topic: SeenSpan(*span) for topic, span in sorted(found.writes.items())},

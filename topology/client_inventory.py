@@ -42,8 +42,8 @@ class SeenSpan:
 @dataclass(frozen=True, slots=True)
 class SeenClient:
     """principal, client_id: None where no source told it. software: name and version that the client gave (KIP-511).
-    Lists are sorted, with at most 100 names. producer_ids: that the cluster gave to this client. sources: who told of
-    it. reads, writes: topic → when; `id:…` stands for a topic whose name was not known."""
+    Lists are sorted, with at most 100 names. producer_ids: that the cluster gave to this client, the newest 100.
+    sources: who told of it. reads, writes: topic → when; `id:…` stands for a topic whose name was not known."""
 
     principal: str | None
     client_id: str | None
@@ -183,6 +183,11 @@ def limit_names(names: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(sorted(set(names))[:MOST_NAMES])  # type: ignore[type-var]
 
 
+def limit_producer_ids(ids: Iterable[int]) -> tuple[int, ...]:
+    """Sorted, each once, the largest 100: a cluster gives ids out in ascending blocks, so these are the newest."""
+    return tuple(sorted(set(ids))[-MOST_NAMES:])
+
+
 def _order_rights(rights: SeenRights) -> tuple[int, str]:
     return rights.taken_ms, repr(rights)
 
@@ -195,7 +200,7 @@ def join_seen_clients(one: SeenClient, other: SeenClient) -> SeenClient:
     """What is known of both, as one client; a name that only one of them has counts."""
     lists: dict[str, Any] = {
         name: limit_names((*getattr(one, name), *getattr(other, name)))
-        for name in ("software", "hosts", "groups", "transactional_ids", "producer_ids", "sources")
+        for name in ("software", "hosts", "groups", "transactional_ids", "sources")
     }
     return replace(
         one,
@@ -204,6 +209,7 @@ def join_seen_clients(one: SeenClient, other: SeenClient) -> SeenClient:
         seen=one.seen.join(other.seen),
         reads=_join(one.reads, other.reads, SeenSpan.join),
         writes=_join(one.writes, other.writes, SeenSpan.join),
+        producer_ids=limit_producer_ids((*one.producer_ids, *other.producer_ids)),
         **lists,
     )
 

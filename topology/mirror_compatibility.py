@@ -55,8 +55,11 @@ class MirrorCompatibility:
     def is_heartbeats_topic(self, topic: str) -> bool:
         """Whether a topic of the source holds heartbeats that are mirrored: those of MirrorMaker's own rules, without
         those that came from the target (DefaultReplicationPolicy.topicSource, MirrorSourceConnector.isCycle)."""
-        *upstream, name = topic.split(self.separator)
-        return name == HEARTBEATS_TOPIC and self.target_alias not in upstream and "" not in upstream
+        between = self.separator
+        *upstream, name = topic.split(between)
+        # An alias may hold the separator (`us_east`, `_`), so it is looked for in the whole name.
+        has_come_back = f"{between}{self.target_alias}{between}" in f"{between}{topic}"
+        return name == HEARTBEATS_TOPIC and not has_come_back and "" not in upstream
 
     def list_written_topics(self) -> list[tuple[SyncLocation, str]]:
         """The topics that the flow writes beside its copies, and at which side. Mirrors of heartbeats from further

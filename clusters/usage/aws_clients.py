@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,7 +33,8 @@ def build_aws_client(
     alias: str, service: str, source: CloudWatchSource, environ: Mapping[str, str], endpoint: str | None
 ) -> Any:
     """A client of `cloudwatch` or `ce` (Cost Explorer). Raises ProtocolError without boto3, SecretMissing for an access
-    key that cannot be read, or where this machine's identity would be used and may not be."""
+    key that cannot be read, or where this machine's identity would be used and may not be; and as `call_aws` does,
+    where this machine's settings of AWS cannot be used."""
     try:
         import boto3
         from botocore.config import Config
@@ -57,7 +59,10 @@ def build_aws_client(
     if endpoint is not None:
         _require_private(alias, where, endpoint)
         options["proxies"] = {}
-    return boto3.client(service, region_name=source.region, endpoint_url=endpoint, config=Config(**options), **key)
+    what = "CloudWatch" if service == "cloudwatch" else "Cost Explorer"
+    config = Config(**options)
+    make = partial(boto3.client, service, region_name=source.region, endpoint_url=endpoint, config=config, **key)
+    return call_aws(alias, what, make)
 
 
 def call_aws(alias: str, what: str, work: Callable[[], _T]) -> _T:

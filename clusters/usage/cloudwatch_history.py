@@ -34,6 +34,7 @@ _MOST_PAGES = 1_000
 # CloudWatch keeps values of less than 5 minutes for 15 days, of less than an hour for 63 days, others for 455 days.
 _KEPT: Final = ((300, 15), (3_600, 63), (1 << 62, 455))
 _DAY_S = 86_400
+_LISTED_DAYS: Final = 14  # ListMetrics leaves out what had no value for two weeks
 _SERVICE = "Amazon Managed Streaming for Apache Kafka"
 
 
@@ -178,12 +179,14 @@ def _read_gauges(query: _CloudWatchQuery, source: CloudWatchSource, collector: H
 
 
 def _note_level(collector: HistoryCollector, by_topic: Sequence[_Series], by_broker: Sequence[_Series]) -> None:
-    if by_topic:
+    if collector.period.step_s * collector.period.intervals > _LISTED_DAYS * _DAY_S:
         collector.add_note(
-            "CloudWatch lists only series with values in the last two weeks: topics that were busy before "
-            "are not in it."
+            f"CloudWatch lists only series with values in the last {_LISTED_DAYS} days, and the period is longer: "
+            "topics and brokers that were busy only before are not in it."
         )
-    elif by_broker:
+    if by_topic:
+        return
+    if by_broker:
         collector.add_note(
             "CloudWatch has figures by broker and not by topic: the cluster's monitoring level is below "
             "PER_TOPIC_PER_BROKER. What flows copy can only be bounded by the whole cluster."

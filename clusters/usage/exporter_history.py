@@ -5,6 +5,7 @@ Format: Prometheus, "Exposition formats", as prometheus_client parses it.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,14 +84,14 @@ def _collect_rates(
     collector: HistoryCollector, readings: Iterable[tuple[UsageServer, ExporterPage, ExporterPage]], middle: float
 ) -> None:
     """A topic's rate is known where no broker's counter of it began again; a counter that is new counts from its first
-    reading on, so it is unknown, too."""
+    reading on, so it is unknown, too. So is one that is no finite number."""
     unknown: set[tuple[UsageMetric, str]] = set()
     rates: defaultdict[tuple[UsageMetric, str], float] = defaultdict(float)
     for server, before, after in readings:
         seconds = after.at_s - before.at_s
         for key, value in after.counters.items():
             earlier = before.counters.get(key)
-            if earlier is None or value < earlier or seconds <= 0:
+            if earlier is None or value < earlier or seconds <= 0 or not math.isfinite(value - earlier):
                 unknown.add(key)
             else:
                 rates[key] += (value - earlier) / seconds
@@ -109,19 +110,25 @@ def _collect_rates(
     lost = {topic for _, topic in unknown}
     if lost:
         collector.add_note(
-            f"{len(lost):,} topics have no rate: a counter of theirs is not in both readings, or began again."
+            f"{len(lost):,} topics have no rate: a counter of theirs is not in both readings, is no finite number, or "
+            "began again."
         )
 
 
 def _collect_sizes(collector: HistoryCollector, pages: Iterable[ExporterPage], middle: float) -> None:
     """A partition's log is the longest of its replicas'."""
     largest: dict[tuple[str, str], float] = {}
-    on_disks = 0.0
+    on_disks, odd = 0.0, 0
     for page in pages:
         for key, size in page.sizes.items():
+            if not math.isfinite(size):
+                odd += 1
+                continue
             largest[key] = max(size, largest.get(key, 0.0))
             on_disks += size
     for (topic, _), size in largest.items():
         collector.add_value("stored", topic, middle, size, together=True)
         collector.add_value("partitions", topic, middle, 1.0, together=True)
     collector.on_disks = round(on_disks) if largest else None
+    if odd:
+        collector.add_note(f"{odd:,} sizes of logs are no finite number on the exporters' pages, and do not count.")

@@ -40,6 +40,7 @@ class HistoryCollector:
     notes: list[str] = field(default_factory=list)
     costs: tuple[CostLine, ...] | None = None
     _values: dict[tuple[UsageMetric, str], array[float]] = field(default_factory=dict)
+    _held: int = 0  # values in all series
 
     def get_period(self, metric: UsageMetric) -> UsagePeriod:
         """In which intervals a metric is kept."""
@@ -90,13 +91,14 @@ class HistoryCollector:
 
     def _make_values(self, metric: UsageMetric, topic: str) -> array[float]:
         made = self.get_period(metric).make_values()
-        if sum(map(len, self._values.values())) + len(made) > MAX_HISTORY_VALUES:
+        if self._held + len(made) > MAX_HISTORY_VALUES:
             raise UsageTooLarge(
                 f"cluster {self.alias}: more than {MAX_HISTORY_VALUES:,} values ({len(self._values):,} series of "
                 f"{self.period.intervals:,} intervals). Take a longer --interval or a shorter --since.",
                 alias=self.alias,
             )
         self._values[metric, topic] = made
+        self._held += len(made)
         return made
 
     def _leave_out_partial(self) -> None:

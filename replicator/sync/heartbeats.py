@@ -49,9 +49,13 @@ class HeartbeatKind:
         return flow.compatibility.heartbeat_interval_ms
 
     def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
-        """One heartbeat, and what stands at the source since the last round. Raises ClusterError."""
+        """One heartbeat, and what stands at the source since the last round. An application's topic `heartbeats` is
+        left alone, and the report says so. Raises ClusterError."""
         with self._relays.use(flow, sides) as relay:
-            return [SyncReport(flow.id, self.name, topic, "equal") for topic in relay.beat()]
+            mirrors = relay.beat()
+            if relay.refusal:
+                return [SyncReport(flow.id, self.name, HEARTBEATS_TOPIC, "refused", relay.refusal)]
+            return [SyncReport(flow.id, self.name, topic, "equal") for topic in mirrors]
 
     def forget(self) -> None:
         """See `RememberingSyncKind`: what other workers mirrored is not mirrored again."""
@@ -64,12 +68,14 @@ def _has_heartbeats(flow: PlanFlow) -> bool:
 
 @dataclass(slots=True)
 class _HeartbeatRelay:
-    """Of one flow. Begins at the logs' ends: an old heartbeat says nothing any more."""
+    """Of one flow. Begins at the logs' ends: an old heartbeat says nothing any more. refusal: why no heartbeats are
+    written, empty if they are."""
 
     names: MirrorCompatibility
     source: ConnectionSettings
     here: MirrorTopicWriter
     there: MirrorTopicWriter
+    refusal: str = ""
     _tails: dict[str, list[tuple[LogTail, int]]] = field(default_factory=dict)  # by topic, with the next offset
     _discovered: float | None = None
 
@@ -81,9 +87,11 @@ class _HeartbeatRelay:
         )
 
     def beat(self) -> list[str]:
-        """The target topics that mirror heartbeats, sorted. Raises ClusterError."""
+        """The target topics that mirror heartbeats, sorted; none where `refusal` says why. Raises ClusterError."""
         self.here.write(HEARTBEATS_TOPIC, ())
         self._discover()
+        if self.refusal:
+            return []
         names, now = self.names, time.time_ns() // 1_000_000
         key, value = encode_heartbeat(Heartbeat(names.source_alias, names.target_alias, now))
         self.here.write(HEARTBEATS_TOPIC, [(key, value, now)])
@@ -105,11 +113,15 @@ class _HeartbeatRelay:
             return
         with Admin(self.source) as admin:
             found = admin.topics()
+            policy = admin.effective_configs([HEARTBEATS_TOPIC])[HEARTBEATS_TOPIC].get("cleanup.policy", "")
+        self._discovered = now
+        self.refusal = explain_foreign_heartbeats(self.source.alias, policy)
+        if self.refusal:
+            return
         for name, topic in found.items():
             if self.names.is_heartbeats_topic(name) and name not in self._tails:
                 tails = [LogTail(self.source, name, number) for number in range(topic.partitions)]
                 self._tails[name] = [(tail, _find_end(tail)) for tail in tails]
-        self._discovered = now
 
     def _read_new(self, topic: str) -> Iterator[MirrorRecord]:
         following = []
@@ -119,6 +131,19 @@ class _HeartbeatRelay:
             following.append((tail, tail.ends))
             yield from map(_mirror, found)
         self._tails[topic] = following
+
+
+def explain_foreign_heartbeats(alias: str, policy: str) -> str:
+    """Why a topic `heartbeats` with this `cleanup.policy` gets none of ours; empty if it may. MirrorMaker makes its own
+    compacted (MirrorUtils.createCompactedTopic); any other may be an application's, whose readers know no heartbeats.
+    alias: of the cluster."""
+    if "compact" in policy.split(","):
+        return ""
+    return (
+        f"topic {HEARTBEATS_TOPIC} on {alias} has cleanup.policy={policy or 'unknown'}, so it may be an application's "
+        "and gets no heartbeats. If it is MirrorMaker's, set its cleanup.policy to compact; if not, set "
+        "compatibility.mirrormaker.heartbeats to false"
+    )
 
 
 def _find_end(tail: LogTail) -> int:

@@ -93,6 +93,7 @@ class OldBroker:
     """Kafka 2.4: no types and states of groups in a listing, no producer states, no list of transactions."""
 
     alias = "onprem"
+    protocol_type, member_metadata = "connect", b""
 
     def metadata(self) -> Any:
         topic = SimpleNamespace(name="orders", topic_id=SimpleNamespace(int=0), partitions=(SimpleNamespace(node=1),))
@@ -102,9 +103,13 @@ class OldBroker:
         if api == Api.LIST_GROUPS:
             return SimpleNamespace(groups=(SimpleNamespace(group_id="billing"),), **NONE)
         if api == Api.DESCRIBE_GROUPS:
-            member = SimpleNamespace(client_id="b-1", client_host="/10.0.0.9", member_metadata=b"")
+            member = SimpleNamespace(client_id="b-1", client_host="/10.0.0.9", member_metadata=self.member_metadata)
             group = SimpleNamespace(
-                group_id="billing", group_state="Stable", protocol_type="connect", protocol_data="", members=(member,)
+                group_id="billing",
+                group_state="Stable",
+                protocol_type=self.protocol_type,
+                protocol_data="",
+                members=(member,),
             )
             return SimpleNamespace(groups=(SimpleNamespace(**vars(group), **NONE),))
         if api == Api.DESCRIBE_ACLS:
@@ -147,6 +152,17 @@ def test_an_old_broker_says_what_it_cannot_tell(monkeypatch: pytest.MonkeyPatch)
     )
     assert found.rights is not None
     assert found.rights.principals is None
+
+
+def test_a_subscription_that_cannot_be_read_is_said_and_the_rest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Odd(OldBroker):
+        protocol_type, member_metadata = "consumer", b"\0\1\x7f\xff\xff\xff\xff\xfe"
+
+    found = _connect(monkeypatch, lambda *_, **__: Odd())
+    assert [each.client_id for each in found.clients] == ["b-1"]
+    assert any(
+        text.startswith("topics of some members of billing at broker 1") for text in found.observations[0].not_seen
+    )
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,30 @@ def test_a_classic_group_with_what_its_members_read() -> None:
     assert str(found.members[1]) == "app at 10.0.0.1 (group.instance.id b-1)"
 
 
+@pytest.mark.parametrize(
+    ("metadata", "topics"),
+    [
+        (b"\0\1", set()),
+        (subscription("orders")[:10], set()),
+        (subscription("a", "orders")[:12], {"a"}),
+        (struct.pack(">hih", 1, 2**31 - 1, -2) * 3, set()),
+        (struct.pack(">hi", 1, 2**31 - 1) + b"\0\0" * 10, {""}),
+        (struct.pack(">hi", 1, -1), set()),
+    ],
+)
+def test_a_subscription_that_ends_early_is_told(metadata: bytes, topics: set[str]) -> None:
+    """A member's metadata are bytes of the client: no broker checks them."""
+    found = describe_group(Coordinator({DESCRIBE_GROUPS: [classic(member(metadata))]}), "g")  # type: ignore[arg-type]
+    [one] = found.members
+    assert (one.topics, one.has_odd_subscription) == (topics, True)
+
+
+def test_a_name_that_is_no_text_is_kept_as_far_as_it_is_one() -> None:
+    metadata = struct.pack(">hih", 1, 1, 2) + b"a\xff"
+    [one] = describe_group(Coordinator({DESCRIBE_GROUPS: [classic(member(metadata))]}), "g").members  # type: ignore[arg-type]
+    assert (one.topics, one.has_odd_subscription) == ({"a\ufffd"}, False)
+
+
 def test_the_type_that_knows_the_group() -> None:
     share = SimpleNamespace(error_code=error_codes.NONE, group_state="Empty", assignor_name="simple", members=())
     answers = {DESCRIBE_GROUPS: [_DEAD], DESCRIBE_CONSUMER: [failed(UNKNOWN)], DESCRIBE_SHARE: [share]}

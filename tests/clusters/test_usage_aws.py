@@ -116,6 +116,21 @@ def test_values_that_cloudwatch_no_longer_keeps_are_not_asked_for(endpoint: str)
     assert "whole minutes" in read(source, 3600, 90).failure
 
 
+def test_a_period_longer_than_cloudwatch_lists_is_said(endpoint: str) -> None:
+    source = build_source(endpoint, "whole")
+    said = "lists only series with values in the last 14 days"
+    assert any(said in note for note in read(source, 30 * 86_400).notes)
+    assert not any(said in note for note in read(source, 14 * 86_400).notes)
+
+
+def test_a_profile_that_is_not_there_ends_one_source_only(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    failure = read(build_source(endpoint, "whole")).failure
+    assert "CloudWatch cannot be asked for cluster cloud" in failure
+    assert "nobody" in failure
+
+
 def test_what_was_paid(endpoint: str) -> None:
     day = datetime.fromtimestamp(NOW, UTC).date().isoformat()
     cost = {"UnblendedCost": {"Amount": "12.5", "Unit": "USD"}}

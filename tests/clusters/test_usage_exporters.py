@@ -54,5 +54,15 @@ def test_a_counter_that_began_again_or_is_new_gives_no_rate() -> None:
     assert any("3 topics have no rate" in note for note in found.notes)
 
 
+def test_values_that_are_no_finite_numbers_do_not_count_and_are_said() -> None:
+    odd = 'kafka_log_log_size{partition="1",topic="a",} NaN\nkafka_log_log_size{partition="0",topic="c",} +Inf\n'
+    found = read(Broker(page(a=100, b=float("nan")) + odd, page(a=200, b=float("nan")) + odd))
+    assert found.failure == ""
+    assert (found.on_disks, list(found.series["stored", "a"].values)) == (500, [500.0])
+    assert ("stored", "c") not in found.series
+    assert any("2 sizes of logs are no finite number" in note for note in found.notes)
+    assert any("1 topics have no rate" in note for note in found.notes)
+
+
 def test_another_kind_of_page_is_said() -> None:
     assert "no page of metrics" in read(Broker("<html>\n<body class='a'>")).failure

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watershed.topology.application_controls import PlanApplication
+from watershed.topology.client_collector import ClientCollector, ClientSighting
 from watershed.topology.client_inventory import (
     REQUEST_LOG,
     ClientInventory,
@@ -21,7 +22,9 @@ from watershed.topology.client_inventory import (
     SeenProducer,
     SeenRights,
     SeenSpan,
+    join_seen_clients,
     limit_names,
+    limit_producer_ids,
     merge_clients,
     merge_inventories,
 )
@@ -55,7 +58,7 @@ CLIENTS = st.builds(
     SETS,
     SETS,
     SETS,
-    st.lists(st.integers(0, 5), max_size=2).map(limit_names),
+    st.lists(st.integers(0, 5), max_size=2).map(limit_producer_ids),
     SETS,
     USES,
     USES,
@@ -147,6 +150,17 @@ def test_many_names_are_bounded() -> None:
     two = SeenClient("User:a", "x", SeenSpan(1, 1), hosts=limit_names(f"h{number:03}" for number in range(80, 170)))
     [client] = merge_clients(ClusterClients("a", None, (one,)), ClusterClients("a", None, (two,))).clients
     assert len(client.hosts) == 100
+
+
+def test_of_many_producer_ids_the_newest_are_kept() -> None:
+    collector = ClientCollector()
+    for number in range(2_500):
+        collector.add(ClientSighting("User:a", "x", 1, REQUEST_LOG, producer_id=number, host=f"h{number:04}"))
+    [client] = collector.list_clients()
+    assert client.producer_ids == tuple(range(2_400, 2_500))
+    assert client.hosts == tuple(f"h{number:04}" for number in range(100))
+    later = SeenClient("User:a", "x", SeenSpan(2, 2), producer_ids=limit_producer_ids(range(2_450, 2_600)))
+    assert join_seen_clients(client, later).producer_ids == tuple(range(2_500, 2_600))
 
 
 # --- what belongs together

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from tests.examples import choose_examples
 from watershed.topology.acl_translation import find_surplus_acls, render_acl, translate_acls
+from watershed.topology.declared_compatibility import leave_out_tool_topics
 from watershed.topology.inventory import InventoryAcl
+from watershed.topology.mirror_compatibility import MirrorCompatibility
 from watershed.topology.naming import Naming, build_prefix_naming, build_template_naming
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
@@ -165,6 +168,20 @@ def test_rights_to_write_wait(write: str, given: str, now: list[str], later: lis
     found = translate_acls(flow(*ALL, write=write), [acl(given)])
     assert [render_acl(each).removeprefix(f"{ANN} ") for each in found.bindings] == now
     assert [render_acl(each).removeprefix(f"{ANN} ") for each in found.withheld] == later
+
+
+@pytest.mark.parametrize("include", ["orders.*", "*"])
+def test_tool_topics_that_a_flow_leaves_out_take_no_right_away(include: str) -> None:
+    compatibility = MirrorCompatibility("a", "b", heartbeats=True, checkpoints=True, offset_syncs="source")
+    plain = flow(include, exclude=["orders.tmp"], naming=build_prefix_naming("a."), write="on_failover")
+    topics = leave_out_tool_topics(plain.topics, compatibility, plain.naming)
+    assert topics != plain.topics
+    with_tools = replace(plain, topics=topics, compatibility=compatibility)
+    given = [acl(text) for text in ("READ TOPIC *", "ALL TOPIC orders.eu.*", "WRITE TOPIC orders.eu.*")]
+    assert translate_acls(with_tools, given) == translate_acls(plain, given)
+    told = translate_acls(with_tools, given)
+    assert told.withheld
+    assert [each.acl for each in told.left] == given[:1]  # what the file itself excludes still cuts
 
 
 def test_denials_are_carried_whole_and_come_first() -> None:

@@ -10,6 +10,7 @@ import pytest
 from watershed.topology.interop.import_formats import import_path
 from watershed.topology.interop.mm2_export import write
 from watershed.topology.interop.topology_writer import render_topology_file
+from watershed.topology.lint import lint_topology
 from watershed.topology.loader import parse_topology
 from watershed.topology.mirror_compatibility import MirrorCompatibility
 from watershed.topology.model import Topology
@@ -68,6 +69,29 @@ def test_names_are_those_of_the_policy() -> None:
 )
 def test_heartbeats_from_further_away_are_mirrored_but_not_those_of_the_target(topic: str, mirrored: bool) -> None:
     assert MirrorCompatibility("a", "b").is_heartbeats_topic(topic) == mirrored
+
+
+def test_heartbeats_do_not_go_round_where_aliases_hold_the_separator() -> None:
+    there = MirrorCompatibility("us_east", "eu_west", "_")
+    back = MirrorCompatibility("eu_west", "us_east", "_")
+    assert there.is_heartbeats_topic("heartbeats")
+    assert not back.is_heartbeats_topic(there.name_mirror("heartbeats"))
+    assert there.is_heartbeats_topic("asia_north_heartbeats")
+    assert there.is_heartbeats_topic("not_eu_westerly_heartbeats")
+
+
+@pytest.mark.parametrize(
+    ("back", "second", "found"),
+    [("b, target: a", "US", []), ("b, target: a", "USA", ["NAM315"]), ("a, target: c", "USA", [])],
+)
+def test_two_names_of_one_cluster_make_heartbeats_go_round(back: str, second: str, found: list[str]) -> None:
+    names = "compatibility: {mirrormaker: {heartbeats: true, aliases: {a: %s}}}"
+    text = HEAD.replace("clusters:", 'clusters:\n  c: {bootstrap: ["c.example.internal:9092"]}') + (
+        f"flows:\n  - {{source: a, target: b, topics: {{include: [o]}}, {names % 'US'}}}\n"
+        f"  - {{source: {back}, topics: {{include: [p]}}, {names % second}}}\n"
+    )
+    result = lint_topology(parse_topology(text))
+    assert [each.rule for each in result.findings if each.rule == "NAM315"] == found
 
 
 def test_nothing_is_asked_for_without_a_word() -> None:

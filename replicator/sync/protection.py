@@ -126,8 +126,8 @@ def find_protection(
     # A worker of ours may hold its rights by `*` or a prefix, and the one that asks may be another user of ours.
     maybe_ours = {acl.principal for acl in rights if is_acl_about(acl, (FLOWS_TOPIC,), ())} - {_EVERYBODY}
     problems += tuple(
-        f"{who} may write to {FLOWS_TOPIC}, too, so it may be Watershed's own, and is not denied at {flow.target}. Give "
-        "it rights to its own topics by name or by a prefix of their own"
+        f"{who} may write to {FLOWS_TOPIC}, too, so it may be Watershed's own, and is not denied at {flow.target}. "
+        "Give it rights to its own topics, by name or by a prefix of their own"
         for who in sorted(maybe_ours & {who for who, _ in writers})
     )
     denials = {build_write_denial(who, topic) for who, topic in writers if who not in (_EVERYBODY, *maybe_ours)}

@@ -165,7 +165,7 @@ def test_the_replica_in_the_workers_rack_serves_transactions_exactly(racks, topi
     assert assert_exact_copy(settings, plan, topic, PARTITIONS) == committed
     by_broker = sent(told, home)
     print(f"bytes of records by broker: {dict(by_broker)}")
-    assert by_broker[FOLLOWER] > 100 * committed
+    assert by_broker[FOLLOWER] > 50 * committed  # a record and its part of a batch: 82 bytes
     assert by_broker[LEADER] == by_broker[3] == 0
 
 

@@ -23,9 +23,10 @@ from watershed.topology.plan import PlanFlow
 
 
 def read_state_ranges(context: RunContext) -> ActionGenerator[dict[str, StateRange]]:
-    """Of the wave's Streams applications, by group."""
+    """Of the wave's Streams applications, by group; not of those that build their state again, which take no state along."""
     seen = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, context.policy)
-    return select_states(context.flow, context.groups, seen)
+    followed = [group for group in context.groups if group not in context.policy.rebuild]
+    return select_states(context.flow, followed, seen)
 
 
 def select_states(flow: PlanFlow, groups: Iterable[str], seen: LastSeenSource) -> dict[str, StateRange]:
@@ -39,8 +40,10 @@ def list_standby_problems(
     """Why a Streams application would go on at the target with wrong results. kind, internal: of the group as the
     target shows it. state: what came with its positions."""
     flow = context.flow
+    if group in context.policy.rebuild:
+        return
     if group not in flow.sync.groups.streams:
-        if kind == "streams" and group not in context.policy.rebuild:
+        if kind == "streams":
             yield (
                 f"group {group} is a Streams application with {', '.join(internal)} at {flow.target}, and its "
                 f"positions did not follow its state: flow {flow.id} does not name it in sync.groups.streams. Delete "

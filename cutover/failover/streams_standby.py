@@ -8,8 +8,8 @@ missing. What was copied beyond it is state that the application builds again: a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from watershed.clusters.streams_state_range import StateRange
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.cutover.actions import JsonObject, ReadLastSeenSource, ReportMessage
 from watershed.cutover.errors import Refused
@@ -21,9 +21,12 @@ from watershed.cutover.utc_instant import render_utc_instant
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.topology.plan import PlanFlow
 
+if TYPE_CHECKING:  # it imports the Kafka client, which no DAG may load
+    from watershed.clusters.streams_state_range import StateRange
+
 
 def read_state_ranges(context: RunContext) -> ActionGenerator[dict[str, StateRange]]:
-    """Of the wave's Streams applications, by group; not of those that build their state again, which take no state along."""
+    """Of the wave's Streams applications, by group; not of those that build their state again."""
     seen = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, context.policy)
     followed = [group for group in context.groups if group not in context.policy.rebuild]
     return select_states(context.flow, followed, seen)

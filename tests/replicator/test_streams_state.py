@@ -247,11 +247,3 @@ def test_an_application_that_the_file_names_is_selected() -> None:
     assert is_group_selected(only, ListedGroup(APP, "Stable"))
     assert not is_group_selected(only, ListedGroup("other", "Stable"))
     assert GroupSync("continuous", streams=(APP,)) == SyncSettings.from_json(FLOW.sync.to_json()).groups
-
-
-@pytest.mark.parametrize(
-    ("topic", "can"), [(PASSING, True), (CHANGES, False), (INPUT, False), ("x-y-repartition", False)]
-)
-def test_only_what_the_application_itself_deletes_may_be_skipped(topic: str, can: bool) -> None:
-    assert FLOW.can_skip_expired(topic) is can
-    assert replace(FLOW, on_gap="continue").can_skip_expired(topic)

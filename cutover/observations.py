@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from watershed.clusters.streams_state_range import StateRange
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.ledger.offset_translation import CopiedPartition
+
+if TYPE_CHECKING:  # it imports the Kafka client, which no DAG may load
+    from watershed.clusters.streams_state_range import StateRange
 
 
 @dataclass(frozen=True, slots=True)

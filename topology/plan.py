@@ -16,7 +16,6 @@ from watershed.topology.copy_bounds import CopyEnd, CopyStart, decode_bound, enc
 from watershed.topology.egress_compression import EgressCompression
 from watershed.topology.errors import NotInPlan, UnreadablePlan
 from watershed.topology.external_flows import ExternalFlow
-from watershed.topology.kafka_streams import is_repartition_topic
 from watershed.topology.migration_waves import PlanMigration
 from watershed.topology.mirror_compatibility import MirrorCompatibility
 from watershed.topology.naming import Naming
@@ -284,14 +283,6 @@ class PlanFlow:
         """Headers of records in a source topic that other tools brought and that do not travel on."""
         found = (tool for tool in self.beside if tool.target == self.source and tool.brings(topic))
         return tuple(tool.marks_with for tool in found if tool.marks_with and self.leaves_out_records_of(tool))
-
-    def can_skip_expired(self, topic: str) -> bool:
-        """Whether the copy of this source topic goes on by itself behind records that expired before they were copied:
-        by `on_gap`, and in repartition topics of the Streams applications that it carries. There only the application
-        deletes, and only what it has processed and committed."""
-        if self.on_gap == "continue":
-            return True
-        return is_repartition_topic(topic) and any(topic.startswith(f"{each}-") for each in self.sync.groups.streams)
 
     def target_topic(self, topic: str) -> str:
         """What a source topic is called at the target (whether or not the flow selects it)."""

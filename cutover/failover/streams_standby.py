@@ -8,8 +8,8 @@ missing. What was copied beyond it is state that the application builds again: a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from watershed.clusters.streams_state_range import StateRange
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.cutover.actions import JsonObject, ReadLastSeenSource, ReportMessage
 from watershed.cutover.errors import Refused
@@ -21,11 +21,15 @@ from watershed.cutover.utc_instant import render_utc_instant
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.topology.plan import PlanFlow
 
+if TYPE_CHECKING:  # it imports the Kafka client, which no DAG may load
+    from watershed.clusters.streams_state_range import StateRange
+
 
 def read_state_ranges(context: RunContext) -> ActionGenerator[dict[str, StateRange]]:
-    """Of the wave's Streams applications, by group."""
+    """Of the wave's Streams applications, by group; not of those that build their state again."""
     seen = yield from perform_action(ReadLastSeenSource(context.source_places()), LastSeenSource, context.policy)
-    return select_states(context.flow, context.groups, seen)
+    followed = [group for group in context.groups if group not in context.policy.rebuild]
+    return select_states(context.flow, followed, seen)
 
 
 def select_states(flow: PlanFlow, groups: Iterable[str], seen: LastSeenSource) -> dict[str, StateRange]:
@@ -39,8 +43,10 @@ def list_standby_problems(
     """Why a Streams application would go on at the target with wrong results. kind, internal: of the group as the
     target shows it. state: what came with its positions."""
     flow = context.flow
+    if group in context.policy.rebuild:
+        return
     if group not in flow.sync.groups.streams:
-        if kind == "streams" and group not in context.policy.rebuild:
+        if kind == "streams":
             yield (
                 f"group {group} is a Streams application with {', '.join(internal)} at {flow.target}, and its "
                 f"positions did not follow its state: flow {flow.id} does not name it in sync.groups.streams. Delete "

@@ -32,7 +32,6 @@ CONTINUING_KINDS = (
     "adopt",
     "rejoin",
 )  # kinds that go on behind records of others, which the ledger's foreign part tells
-_BY_POLICY = "on_gap: continue"  # who decided, where the flow's own policy did
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +108,12 @@ def build_decision_key(flow: str, topic: str, partition: int) -> str:
     return f"{DECISION_PREFIX}{flow}|{topic}|{partition}"
 
 
-def build_policy_decision(key: PartitionKey, halt: Halt, generation: int, now_ms: int) -> OperatorDecision:
-    """The order that `on_gap: continue` stands for. Two workers that find the same give the same."""
+def build_policy_decision(key: PartitionKey, halt: Halt, generation: int, now_ms: int, actor: str) -> OperatorDecision:
+    """The order that nobody has to give. actor: what decides in a person's place.
+    Two workers that find the same give the same."""
     name = f"policy-{generation}-{halt.source}".replace(" ", "-")
     return OperatorDecision(
-        "accept-gap", key.flow, key.topic, key.partition, halt.state, generation, _BY_POLICY, halt.source, None, name,
+        "accept-gap", key.flow, key.topic, key.partition, halt.state, generation, actor, halt.source, None, name,
         now_ms,
     )  # fmt: skip
 

@@ -32,6 +32,7 @@ from watershed.replicator.recovery.recovery_point import is_same_topic
 from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 from watershed.replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
+from watershed.replicator.recovery.streams_purge import choose_gap_decider
 from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
@@ -109,10 +110,10 @@ class PositionTakeover:
             if isinstance(outcome, TransactionRecoveryPoint):
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
-        expired = isinstance(outcome, Halt) and outcome.state == "source_expired"
-        if not isinstance(outcome, Halt) or not expired or not self.record.flow.can_skip_expired(key.topic):
-            return AnsweredTrouble(outcome)
-        policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000))
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source)
+        if not isinstance(actor, str) or not isinstance(outcome, Halt):
+            return AnsweredTrouble(actor if isinstance(actor, Halt | Reinspect) else outcome)
+        policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000), actor)
         return AnsweredTrouble(apply_transaction_decision(policy, outcome, known, ends, start), policy, by_policy=True)
 
     def journal(self, answered: AnsweredTrouble) -> Reinspect | None:

@@ -62,6 +62,7 @@ from watershed.replicator.recovery.source_comparison import (
     needs_comparison,
 )
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
+from watershed.replicator.recovery.streams_purge import choose_gap_decider
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -138,7 +139,7 @@ def take_over_partitions(
         starts = find_starts(record, _select_fresh(ledger, inspected, aligned), source)
     except (ClusterError, ReplicatorError) as error:
         return waiting | {key: Reinspect(str(error)) for key in keys}
-    takeover = _Takeover(record, writer, decisions or {}, worker, frozenset(aligned), ledger, starts)
+    takeover = _Takeover(record, source, writer, decisions or {}, worker, frozenset(aligned), ledger, starts)
     taken = {
         key: _classify_error(inspection, source.alias)
         if isinstance(inspection, ClusterError)
@@ -200,6 +201,7 @@ class _Takeover:
     """What the partitions of one takeover share. starts: where those begin that were never copied."""
 
     record: FlowRecord
+    source: ConnectionSettings
     writer: ControlWriter
     decisions: Mapping[PartitionKey, OperatorDecision]
     worker: str
@@ -283,10 +285,10 @@ class _Takeover:
                     journal_decision_outcome(self.writer, bound, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
-        expired = isinstance(outcome, Halt) and outcome.state == "source_expired"
-        if isinstance(outcome, Halt) and expired and self.record.flow.can_skip_expired(key.topic):
-            return self._apply_policy(key, outcome, remembered, generation, seen)
-        return outcome
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source)
+        if isinstance(actor, str) and isinstance(outcome, Halt):
+            return self._apply_policy(key, actor, outcome, remembered, generation, seen)
+        return actor if isinstance(actor, Halt | Reinspect) else outcome
 
     def _judge(
         self, key: PartitionKey, remembered: LedgerState | None, seen: LogInspection
@@ -326,13 +328,14 @@ class _Takeover:
     def _apply_policy(
         self,
         key: PartitionKey,
+        actor: str,
         halted: Halt,
         remembered: LedgerState | None,
         generation: int,
         seen: LogInspection,
     ) -> RecoveryPoint | Halt | Reinspect:
-        """`on_gap: continue`: give up the source records that expired, and journal it."""
-        policy = build_policy_decision(key, halted, generation, int(time.time() * 1000))
+        """Give up the source records that expired, and journal by whom (`choose_gap_decider`)."""
+        policy = build_policy_decision(key, halted, generation, int(time.time() * 1000), actor)
         outcome = self._apply_decision(key, policy, halted, remembered, generation, seen)
         if isinstance(outcome, RecoveryPoint):
             try:

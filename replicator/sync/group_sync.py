@@ -278,15 +278,16 @@ class GroupSyncer:
         until = time.monotonic() + _STATE_S
         while True:
             copies = self._copies(source, target, places | internal, back)
+            now = source.logs(internal) if internal else {}
             missing = {
-                name: reading.list_missing(copies, self.flow.id)
+                name: reading.list_missing(copies, self.flow.id, now)
                 for name, reading in readings.items()
                 if not reading.problem
             }
             if not any(missing.values()) or time.monotonic() > until:
                 break
             time.sleep(_STATE_S / 10)
-        self._streams.keep_waiting(readings, missing)
+        self._streams.keep_waiting(readings, missing, now)
         return copies, missing
 
     def _about(self, held: CommittedOffsets, back: list[PlanFlow]) -> set[TopicPartition]:

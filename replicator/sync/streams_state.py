@@ -31,7 +31,7 @@ from watershed.replicator.sync.group_decisions import (
 )
 from watershed.replicator.sync.group_translation import CopiedLogs
 from watershed.replicator.sync.sync_kind import SyncClusters
-from watershed.topology.kafka_streams import find_streams_topics, is_changelog_topic
+from watershed.topology.kafka_streams import find_streams_topics, is_changelog_topic, is_repartition_topic
 from watershed.topology.plan import PlanFlow
 
 _SETTLED_TRIES: Final = 20  # a transaction is open over its positions for milliseconds, ten times a second
@@ -53,16 +53,43 @@ class StreamsReading:
     problem: str = ""
     at_ms: int = 0
 
-    def list_missing(self, copies: CopiedLogs, flow: str) -> dict[TopicPartition, str]:
-        """Internal partitions whose copies lack records that may belong to the positions, with what is missing."""
-        missing: dict[TopicPartition, str] = {}
+    def list_missing(
+        self, copies: CopiedLogs, flow: str, now: Mapping[TopicPartition, LogOffsets]
+    ) -> dict[TopicPartition, str]:
+        """Internal partitions whose copies lack records that may belong to the positions, with what is missing. now:
+        their logs at the source, read behind the maps of `copies`: a copy that skipped deleted records has a map that
+        covers them, so only a later start shows that they are lacking."""
+        missing = self.list_outdated(now)
         for place, log in sorted(self.after.items()):
-            if log.start == log.end:
+            if place in missing or log.start == log.end:
                 continue
             found = copies.landing(flow, place, log.end)
             if found is None or found.ahead is not None or found.offset is None:
                 missing[place] = _describe_missing(place, log.end, found)
         return missing
+
+    def list_outdated(self, now: Mapping[TopicPartition, LogOffsets]) -> dict[TopicPartition, str]:
+        """Internal partitions whose logs no longer hold what this reading saw, with what happened there: no copy can
+        get it any more, so the positions have to be read again. now: these logs at the source, read later."""
+        found = {place: self._explain_outdated(place, log, now.get(place)) for place, log in sorted(self.after.items())}
+        return {place: why for place, why in found.items() if why}
+
+    def _explain_outdated(self, place: TopicPartition, log: LogOffsets, now: LogOffsets | None) -> str:
+        if now is None:
+            return f"no leader tells of {place} at the source now"
+        again = "since the positions were read; they are read again in the next round"
+        if log.topic_id and now.topic_id and log.topic_id != now.topic_id:
+            return f"{place} was deleted and created again at the source {again}"
+        if now.end < log.end:
+            return f"{place} ends at {now.end} at the source, and ended at {log.end}: it was cut off {again}"
+        held = self.held.positions.get(place)
+        needed = log.start if held is None else held.offset
+        if is_repartition_topic(place.topic) and needed < now.start:
+            return (
+                f"{place} begins at {now.start} at the source, behind the application's position {needed}: records "
+                f"were deleted {again}"
+            )
+        return ""
 
     def build_range(self, flow: str, group: str, landings: Mapping[TopicPartition, TranslatedPosition]) -> StateRange:
         """The record of it. group: its id at the target; landings: where its positions stand there."""
@@ -113,9 +140,19 @@ class StreamsPositions:
             for name in named
         }
 
-    def keep_waiting(self, readings: Mapping[str, StreamsReading], missing: Mapping[str, Collection[Any]]) -> None:
-        """Those with something missing are looked at again in the next round; the others are read anew there."""
-        self._waiting = {name: each for name, each in readings.items() if missing.get(name) and not each.held.unstable}
+    def keep_waiting(
+        self,
+        readings: Mapping[str, StreamsReading],
+        missing: Mapping[str, Collection[Any]],
+        now: Mapping[TopicPartition, LogOffsets],
+    ) -> None:
+        """Those with something missing are looked at again in the next round; the others are read anew there, as are
+        those which no copy can reach any more. now: as for `StreamsReading.list_missing`."""
+        self._waiting = {
+            name: each
+            for name, each in readings.items()
+            if missing.get(name) and not each.held.unstable and not each.list_outdated(now)
+        }
 
     def record(self, sights: Iterable[GroupObservation], done: Mapping[str, Sequence[PositionDecision]]) -> None:
         """Behind the commits: what belongs to them. Groups of which a position was not committed keep their record.

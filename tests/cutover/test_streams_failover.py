@@ -87,6 +87,15 @@ def test_a_copy_that_lacks_state_is_not_promoted() -> None:
     assert world.apps[PRODUCER].side == "source"
 
 
+def test_an_application_that_builds_its_state_again_needs_none_of_the_copies() -> None:
+    world, log = a_dead_source(), FakeLog()
+    end = copied(world)
+    world.states = {GROUP: StateRange("onprem-to-cloud", GROUP, {CHANGELOG: end}, {CHANGELOG: end + 1})}
+    policy = replace(ACCEPTING, rebuild=frozenset({GROUP}))
+    assert a_failover(world, log, plan=streams_plan(), policy=policy).run().state == "done"
+    assert find_outcome(log, "cut_workers_off")["states"] == {}
+
+
 def test_positions_without_state_are_not_promoted() -> None:
     world, log = a_dead_source(), FakeLog()
     result = fail_over(world, log)
@@ -101,6 +110,7 @@ def test_positions_without_state_are_not_promoted() -> None:
         (True, "streams", StateRange("f", GROUP, {CHANGELOG: 1}), ("orders",), False, "not in wave all: clicks"),
         (False, "streams", None, ("clicks",), False, "does not name it in sync.groups.streams"),
         (False, "streams", None, ("clicks",), True, ""),
+        (True, "streams", None, ("clicks",), True, ""),
         (False, "classic", None, ("clicks",), False, ""),
     ],
 )

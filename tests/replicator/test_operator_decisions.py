@@ -11,6 +11,7 @@ from tests.replicator.test_resume import NOW, OTHER, SEEN, SOURCE, TARGET, known
 from watershed.clusters.control_topics import JOURNAL_TOPIC
 from watershed.clusters.errors import ProtocolError
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.settings import ConnectionSettings
 from watershed.replicator.ledger.ledger import Ledger
 from watershed.replicator.ledger.ledger_state import LedgerState
 from watershed.replicator.ledger.offset_map import OffsetMap, OffsetRun, build_offset_map
@@ -30,6 +31,7 @@ from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
 
 EXPIRED = LogInspection(**SEEN | {"source_start": 150, "settled": True})
+ONPREM = ConnectionSettings("onprem", ("127.0.0.1:1",))  # nobody listens there
 GAP = OperatorDecision(
     "accept-gap", "f", "orders", 0, "source_expired", 7, "ann", lost=OffsetSpan(100, 150), id="one", at_ms=NOW
 )
@@ -213,9 +215,12 @@ def test_a_record_of_another_kind_is_refused(broken: dict) -> None:
 def test_two_workers_give_the_same_order_by_policy() -> None:
     key = PartitionKey("f", "orders", "orders", 0)
     found = Halt("source_expired", "gone", source=OffsetSpan(100, 150))
-    first, second = build_policy_decision(key, found, 7, NOW), build_policy_decision(key, found, 7, NOW + 5)
+    first, second, other = (
+        build_policy_decision(key, halt, 7, at_ms, "on_gap: continue")
+        for halt, at_ms in ((found, NOW), (found, NOW + 5), (replace(found, source=OffsetSpan(100, 151)), NOW))
+    )
     assert first.id == second.id
-    assert first.id != build_policy_decision(key, replace(found, source=OffsetSpan(100, 151)), 7, NOW).id
+    assert first.id != other.id
     assert "on_gap: continue" in first.note
 
 
@@ -229,7 +234,7 @@ def test_a_map_that_contradicts_itself_can_be_given_up() -> None:
 
     def judged(order: OperatorDecision | None = None) -> RecoveryPoint | Halt | Reinspect:
         orders = {} if order is None else {key: order}
-        return _Takeover(record, Writer(), orders, "", frozenset(), Ledger({})).decide(key, broken, 7, emptied)  # type: ignore[arg-type]
+        return _Takeover(record, ONPREM, Writer(), orders, "", frozenset(), Ledger({})).decide(key, broken, 7, emptied)  # type: ignore[arg-type]
 
     found = judged()
     assert isinstance(found, Reinspect)
@@ -278,7 +283,7 @@ def test_what_an_order_really_gave_up_is_journaled() -> None:
     flow = PlanFlow("f", "onprem", "cloud", TopicSelection(include=(Selector("literal", "orders"),)))
     record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
     key = PartitionKey("f", "orders", "orders", 0)
-    judge = _Takeover(record, writer, {key: replace(GAP, through=170)}, "w1", frozenset(), Ledger({}))  # type: ignore[arg-type]
+    judge = _Takeover(record, ONPREM, writer, {key: replace(GAP, through=170)}, "w1", frozenset(), Ledger({}))  # type: ignore[arg-type]
     assert isinstance(judge.decide(key, known(), 7, replace(EXPIRED, source_start=160)), RecoveryPoint)
     ((topic, name, line),) = writer.told
     assert (topic, name) == ("watershed.flows", "journaled|order/f/orders/0/one/8.w1")

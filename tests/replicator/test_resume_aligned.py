@@ -212,9 +212,13 @@ def test_an_order_to_adopt_changes_no_topic_that_gets_equal_offsets() -> None:
                   source_id=SOURCE, base=8, position=12, tool="MirrorMaker 2")  # fmt: skip
     topics = TopicSelection(include=(Selector("literal", "orders"),))
     flow = PlanFlow(id="f", source="onprem", target="cloud", topics=topics)
-    record, writer = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7), None
+    record = FlowRecord(flow, "sha256:0", "orders-move", 1, "running", 7)
+    writer: Any = None  # nothing is journaled
+    onprem = ConnectionSettings("onprem", ("127.0.0.1:1",))
     judged = {
-        aligned: takeover._Takeover(record, writer, {key: order}, "w", aligned, Ledger({})).decide(key, None, 0, seen)  # type: ignore[arg-type]
+        aligned: takeover._Takeover(record, onprem, writer, {key: order}, "w", aligned, Ledger({})).decide(
+            key, None, 0, seen
+        )
         for aligned in (frozenset[PartitionKey](), frozenset({key}))
     }
     assert went(judged[frozenset()]).position == 12

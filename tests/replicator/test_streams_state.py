@@ -110,7 +110,44 @@ def reading_of(changelog: tuple[int, int] = (0, 12), repartition: tuple[int, int
     ],
 )
 def test_what_the_copies_lack(reading: StreamsReading, copies: Any, missing: dict[TopicPartition, str]) -> None:
-    assert reading.list_missing(copies, "a-to-b") == missing
+    assert reading.list_missing(copies, "a-to-b", reading.after) == missing
+
+
+@pytest.mark.parametrize(
+    ("now", "place", "says"),
+    [
+        ({REPARTITION: LogOffsets("", 300, 310, 310)}, REPARTITION, "begins at 300 at the source, behind"),
+        ({REPARTITION: LogOffsets("", 9, 310, 310)}, None, ""),  # only what it had processed at the reading
+        ({CHANGELOG: LogOffsets("", 0, 11, 11)}, CHANGELOG, "ends at 11 at the source, and ended at 12"),
+        ({CHANGELOG: LogOffsets("other", 0, 12, 12)}, CHANGELOG, "was deleted and created again"),
+        ({CHANGELOG: LogOffsets("", 5, 12, 12)}, None, ""),  # compaction keeps what the state needs
+    ],
+)
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_reading_whose_records_are_gone_is_missing_though_its_offsets_land(
+    now: dict[TopicPartition, LogOffsets],
+    place: TopicPartition | None,
+    says: str,
+    emptied: bool,
+    positions: StreamsPositions,
+) -> None:
+    """A copy that went on behind deleted records has a map that takes every offset before them as copied."""
+    reading = reading_of(repartition=(9, 9) if emptied else (4, 9))
+    reading = replace(reading, after={at: replace(log, topic_id="A") for at, log in reading.after.items()})
+    logs = {**reading.after, **now}
+    copies: Any = Copies(changelog=1_000, repartition=1_000)
+    found = reading.list_missing(copies, "a-to-b", logs)
+    assert list(found) == ([] if place is None else [place])
+    assert all(says in why and "read again" in why for why in found.values())
+    positions.keep_waiting({APP: reading}, {APP: {CHANGELOG: "behind"}}, logs)
+    assert bool(positions._waiting) is (place is None)
+
+
+def test_a_log_without_a_position_needs_its_records_from_the_start_on() -> None:
+    reading = replace(reading_of(), held=CommittedOffsets({HERE: CommittedPosition(20, "")}))
+    now = {**reading.after, REPARTITION: LogOffsets("", 5, 9, 9)}
+    assert list(reading.list_outdated(now)) == [REPARTITION]
+    assert list(reading.list_outdated({})) == [CHANGELOG, REPARTITION]
 
 
 def test_the_record_holds_what_surely_belongs_and_what_may() -> None:
@@ -198,9 +235,10 @@ def test_a_reading_is_kept_until_its_state_is_copied(positions: StreamsPositions
     source: Any = Source()
     listed = {APP: ListedGroup(APP, "Stable")}
     first = positions.read(FLOW, source, listed, {APP: HELD})
-    positions.keep_waiting(first, {APP: {CHANGELOG: "behind"}})
+    logs = first[APP].after
+    positions.keep_waiting(first, {APP: {CHANGELOG: "behind"}}, logs)
     assert positions.read(FLOW, source, listed, {APP: HELD}) == first
-    positions.keep_waiting(first, {APP: {}})
+    positions.keep_waiting(first, {APP: {}}, logs)
     assert positions.read(FLOW, source, listed, {APP: HELD})[APP].after != first[APP].after
 
 
@@ -209,11 +247,3 @@ def test_an_application_that_the_file_names_is_selected() -> None:
     assert is_group_selected(only, ListedGroup(APP, "Stable"))
     assert not is_group_selected(only, ListedGroup("other", "Stable"))
     assert GroupSync("continuous", streams=(APP,)) == SyncSettings.from_json(FLOW.sync.to_json()).groups
-
-
-@pytest.mark.parametrize(
-    ("topic", "can"), [(PASSING, True), (CHANGES, False), (INPUT, False), ("x-y-repartition", False)]
-)
-def test_only_what_the_application_itself_deletes_may_be_skipped(topic: str, can: bool) -> None:
-    assert FLOW.can_skip_expired(topic) is can
-    assert replace(FLOW, on_gap="continue").can_skip_expired(topic)

@@ -103,7 +103,7 @@ def translate_acls(flow: PlanFlow, acls: Iterable[InventoryAcl]) -> _AclTranslat
         elif patterns:
             allowed.append((acl, patterns))
     for acl, patterns in allowed:
-        denial = next((each for each in denied if _takes_from(each, acl)), None)
+        denial = next((each for each in denied if takes_from(each, acl)), None)
         if denial is not None:
             why = (
                 f"{render_acl(denial)} restricts it at the source and cannot be carried over, so the target "
@@ -342,7 +342,7 @@ def _operations(flow: PlanFlow, acl: InventoryAcl) -> tuple[list[InventoryAcl], 
     return [replace(acl, operation=each) for each in _OF_ALL[acl.resource]], later
 
 
-def _takes_from(denial: InventoryAcl, acl: InventoryAcl) -> bool:
+def takes_from(denial: InventoryAcl, acl: InventoryAcl) -> bool:
     """Whether a DENY restricts an ALLOW, by the rules of Kafka's authorizer (StandardAuthorizerData)."""
     return (
         denial.resource == acl.resource

@@ -27,13 +27,16 @@ from watershed.topology import compile_path
 from watershed.topology.assets.asset_formats import render_asset_folder
 from watershed.topology.assets.asset_names import build_resource_names, is_kubernetes_name
 from watershed.topology.assets.sayable_assets import keep_sayable
+from watershed.topology.assets.strimzi_resources import write_strimzi_resources
 from watershed.topology.assets.target_assets import (
     AssetChoice,
     AssetQuota,
     AssetTopic,
     AssetUser,
+    LeftOutAsset,
     TargetAssets,
     collect_target_assets,
+    keep_acls,
     parse_quota_entity,
 )
 from watershed.topology.errors import IncompleteInventory
@@ -518,3 +521,28 @@ def test_the_command_writes_a_folder_and_nothing_over_it(
     assert not (tmp_path / "none").exists()
     for wrong in (["--grant", "worker"], ["--grant", "king=User:x"], ["--kafka", "x"], ["--cluster", "nowhere"]):
         assert main([*run, "--overwrite", *wrong]) == 2
+
+
+def test_an_allow_goes_with_the_denial_that_cannot_be_said() -> None:
+    denial = InventoryAcl("User:ann", "WRITE", "DENY", "TOPIC", "orders", "LITERAL")
+    odd = InventoryAcl("User:ann\0", "WRITE", "DENY", "TOPIC", "paid", "LITERAL")
+    allow = InventoryAcl("User:ann", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL")
+    other = InventoryAcl("User:bob", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL")
+    left: list[LeftOutAsset] = []
+    kept = keep_acls((denial, odd, allow, other), lambda acl: "no" if acl in (denial, odd) else "", left)
+    assert kept == (other,)
+    assert left[-1].why.endswith("restricts it and cannot be said")
+
+
+def test_a_user_and_a_certificate_of_the_same_name_do_not_become_one_kafka_user(plan: Plan) -> None:
+    rights = tuple(
+        InventoryAcl(name, "READ", "ALLOW", "TOPIC", "orders", "LITERAL") for name in ("User:CN=web", "User:web")
+    )
+    users = (AssetUser("web", {"SCRAM-SHA-512": 4096}), AssetUser("CN=app", {"SCRAM-SHA-512": 4096}))
+    quotas = (AssetQuota((("user", "CN=web"),), {"producer_byte_rate": 1.0}),)
+    written = write_strimzi_resources(TargetAssets(plan.clusters[0], users=users, acls=rights, quotas=quotas), "k")
+    assert "scram-sha-512" in written.files["2-users.yaml"]
+    assert "tls-external" not in written.files["2-users.yaml"]
+    assert "CN=app" not in written.files["2-users.yaml"]
+    assert "producerByteRate" not in written.files["2-users.yaml"]
+    assert [each.kind for each in written.left_out] == ["users", "acls", "quotas"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from watershed.topology.acl_translation import ACL_RESOURCE_OPTIONS, render_acl
+from watershed.topology.acl_translation import ACL_RESOURCE_OPTIONS
 from watershed.topology.assets.acl_grouping import AclGroup, group_acls
 from watershed.topology.assets.asset_files import AssetFiles
 from watershed.topology.assets.asset_names import build_resource_names
@@ -20,6 +20,7 @@ from watershed.topology.assets.target_assets import (
     AssetUser,
     LeftOutAsset,
     TargetAssets,
+    keep_acls,
     render_limit,
 )
 from watershed.topology.inventory import InventoryAcl
@@ -80,7 +81,7 @@ def write_kafka_scripts(assets: TargetAssets) -> AssetFiles:
         files["2-users.sh"] = _render_script(
             "SCRAM users of cluster {cluster}", cluster, alter + _CREATE_USER, [*users, 'exit "$missing"']
         )
-    if acls := list(_render_acls(group_acls(_keep_sayable(assets.acls, left)))):
+    if acls := list(_render_acls(group_acls(keep_acls(assets.acls, _find_acl_problem, left)))):
         call = _CALL.format(function="add_acl", tool="kafka-acls", fixed="--add")
         files["3-acls.sh"] = _render_script("Access rights of cluster {cluster}, denials first", cluster, call, acls)
     if assets.quotas:
@@ -116,16 +117,12 @@ def _render_user(user: AssetUser, file: str, cluster: PlanCluster, left: list[Le
             yield render_shell_command("create_user", user.name, mechanism, iterations, file)
 
 
-def _keep_sayable(acls: Iterable[InventoryAcl], left: list[LeftOutAsset]) -> Iterator[InventoryAcl]:
-    for acl in acls:
-        parts = (acl.principal, acl.name, acl.host)
-        if acl.resource not in ACL_RESOURCE_OPTIONS:
-            left.append(LeftOutAsset("acls", render_acl(acl), "kafka-acls is not told rights to this kind of resource"))
-        elif any(part != part.strip(_BLANKS) for part in parts):
-            why = "kafka-acls takes blanks away from the beginning and the end of names"
-            left.append(LeftOutAsset("acls", render_acl(acl), why))
-        else:
-            yield acl
+def _find_acl_problem(acl: InventoryAcl) -> str:
+    if acl.resource not in ACL_RESOURCE_OPTIONS:
+        return "kafka-acls is not told rights to this kind of resource"
+    if any(part != part.strip(_BLANKS) for part in (acl.principal, acl.name, acl.host)):
+        return "kafka-acls takes blanks away from the beginning and the end of names"
+    return ""
 
 
 def _render_acls(groups: list[AclGroup]) -> Iterator[str]:

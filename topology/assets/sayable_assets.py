@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from watershed.topology.acl_translation import render_acl
 from watershed.topology.assets.asset_names import find_name_problem
 from watershed.topology.assets.target_assets import (
     AssetKind,
@@ -17,6 +16,7 @@ from watershed.topology.assets.target_assets import (
     AssetUser,
     LeftOutAsset,
     TargetAssets,
+    keep_acls,
     render_quota_key,
 )
 from watershed.topology.inventory import InventoryAcl
@@ -32,7 +32,7 @@ def keep_sayable(assets: TargetAssets) -> TargetAssets:
     left: list[LeftOutAsset] = []
     topics = tuple(_keep_topics(assets.topics, left))
     users = tuple(_keep_users(assets.users, left))
-    acls = tuple(acl for acl in assets.acls if _is_kept("acls", render_acl(acl), _list_acl_texts(acl), left))
+    acls = keep_acls(assets.acls, _find_acl_text_problem, left)
     quotas = tuple(_keep_quotas(assets.quotas, left))
     return replace(assets, topics=topics, users=users, acls=acls, quotas=quotas).leave_out(left)
 
@@ -82,8 +82,8 @@ def _keep_quotas(quotas: tuple[AssetQuota, ...], left: list[LeftOutAsset]) -> It
             yield replace(quota, limits=kept)
 
 
-def _list_acl_texts(acl: InventoryAcl) -> tuple[str, ...]:
-    return (acl.principal, acl.host, acl.name)
+def _find_acl_text_problem(acl: InventoryAcl) -> str:
+    return next(filter(None, map(find_name_problem, (acl.principal, acl.host, acl.name))), "")
 
 
 def _is_kept(kind: AssetKind, what: str, names: tuple[str, ...], left: list[LeftOutAsset]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from watershed.topology.acl_translation import render_acl, render_operation
+from watershed.topology.acl_translation import render_operation
 from watershed.topology.assets.acl_grouping import group_acls
 from watershed.topology.assets.asset_files import AssetFiles
 from watershed.topology.assets.asset_names import build_resource_names, is_kubernetes_name
@@ -19,6 +19,7 @@ from watershed.topology.assets.target_assets import (
     AssetTopic,
     LeftOutAsset,
     TargetAssets,
+    keep_acls,
     render_quota_key,
 )
 from watershed.topology.interop.yaml_document import render_yaml_document
@@ -117,35 +118,45 @@ def _collect_users(assets: TargetAssets, left: list[LeftOutAsset]) -> dict[str, 
         held = {"name": secret, "key": user.name}
         password = {"valueFrom": {"secretKeyRef": held}}
         found.setdefault(user.name, _User()).authentication = {"type": "scram-sha-512", "password": password}
-    for acl in assets.acls:
-        _add_acl(acl, found, left)
+    plain = _list_plain_names(assets)
+    for acl in keep_acls(assets.acls, lambda each: _find_acl_problem(each, plain), left):
+        user_of_acl = acl.principal.removeprefix(_USER)
+        _find_or_add_user(found, _name_user(user_of_acl, plain)[0], user_of_acl).acls.append(acl)
     for quota in assets.quotas:
-        _add_quota(quota, found, left)
+        _add_quota(quota, found, left, plain)
     return found
 
 
-def _add_acl(acl: InventoryAcl, found: dict[str, _User], left: list[LeftOutAsset]) -> None:
-    user = acl.principal.removeprefix(_USER)
-    name, why = _name_user(user) if acl.principal.startswith(_USER) else ("", "a KafkaUser is a principal `User:…`")
-    if not why and (acl.resource not in _RESOURCES or acl.pattern not in _PATTERNS):
-        why = "a KafkaUser has no rule for this kind of resource or pattern"
-    if not why and render_operation(acl.operation) not in _OPERATIONS:
-        why = f"a KafkaUser has no operation {render_operation(acl.operation)}"
-    if why:
-        left.append(LeftOutAsset("acls", render_acl(acl), why))
-        return
-    _find_or_add_user(found, name, user).acls.append(acl)
+def _list_plain_names(assets: TargetAssets) -> frozenset[str]:
+    """Users who are known by these names themselves, not by a certificate."""
+    names = {user.name for user in assets.users}
+    names |= {acl.principal.removeprefix(_USER) for acl in assets.acls if acl.principal.startswith(_USER)}
+    names |= {name for quota in assets.quotas for kind, name in quota.entity if kind == "user" and name is not None}
+    return frozenset(names)
 
 
-def _add_quota(quota: AssetQuota, found: dict[str, _User], left: list[LeftOutAsset]) -> None:
+def _find_acl_problem(acl: InventoryAcl, plain: frozenset[str]) -> str:
+    if not acl.principal.startswith(_USER):
+        return "a KafkaUser is a principal `User:…`"
+    if why := _name_user(acl.principal.removeprefix(_USER), plain)[1]:
+        return why
+    if acl.resource not in _RESOURCES or acl.pattern not in _PATTERNS:
+        return "a KafkaUser has no rule for this kind of resource or pattern"
+    if render_operation(acl.operation) not in _OPERATIONS:
+        return f"a KafkaUser has no operation {render_operation(acl.operation)}"
+    return ""
+
+
+def _add_quota(quota: AssetQuota, found: dict[str, _User], left: list[LeftOutAsset], plain: frozenset[str]) -> None:
     what = render_quota_key(quota.entity)
     [kind, user], *more = quota.entity
     if more or kind != "user" or user is None:
         why = "a KafkaUser limits one user only; `--as scripts` says it"
         left.append(LeftOutAsset("quotas", what, why))
         return
-    name, why = _name_user(user)
+    name, problem = _name_user(user, plain)
     for key, value in sorted(quota.limits.items()):
+        why = problem
         limit = _LIMITS.get(key, "")
         if not why and not limit:
             why = "a KafkaUser has no such limit"
@@ -153,7 +164,6 @@ def _add_quota(quota: AssetQuota, found: dict[str, _User], left: list[LeftOutAss
             why = f"a KafkaUser takes whole numbers, this one is {value}"
         if why:
             left.append(LeftOutAsset("quotas", f"{key} of {what}", why))
-            why = _find_user_problem(user)
         else:
             number = int(value) if value.is_integer() else value
             _find_or_add_user(found, name, user).quotas[limit] = number
@@ -167,18 +177,17 @@ def _find_or_add_user(found: dict[str, _User], name: str, user: str) -> _User:
     return known
 
 
-def _name_user(user: str) -> tuple[str, str]:
+def _name_user(user: str, plain: frozenset[str]) -> tuple[str, str]:
     """The resource's name, and why there is none (empty: there is one)."""
     if user.startswith(_CERTIFICATE) and is_kubernetes_name(user.removeprefix(_CERTIFICATE)):
-        return user.removeprefix(_CERTIFICATE), ""
+        name = user.removeprefix(_CERTIFICATE)
+        return name, f"user {name} and certificate {user} would be one KafkaUser" if name in plain else ""
     return user, _find_user_problem(user)
 
 
 def _find_user_problem(user: str) -> str:
     if user in _UNTOUCHED:
         return "the User Operator leaves this name to kafka-acls; `--as scripts` says it"
-    if user.startswith(_CERTIFICATE) and is_kubernetes_name(user.removeprefix(_CERTIFICATE)):
-        return ""
     if not is_kubernetes_name(user):
         return "a KafkaUser is called like its user, and Kubernetes does not take this name; `--as scripts` says it"
     return ""

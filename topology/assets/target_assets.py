@@ -7,11 +7,11 @@ cannot be carried over is listed with the reason; nothing is left out silently.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
-from watershed.topology.acl_translation import render_acl, translate_acls
+from watershed.topology.acl_translation import render_acl, takes_from, translate_acls
 from watershed.topology.drift import classify_config_change
 from watershed.topology.errors import IncompleteInventory
 from watershed.topology.inventory import Inventory, InventoryAcl, InventoryCluster, InventoryTopic
@@ -118,6 +118,28 @@ def collect_target_assets(plan: Plan, inventory: Inventory, choice: AssetChoice)
         if not assets.is_empty() or assets.left_out:
             found.append(assets)
     return tuple(found)
+
+
+def keep_acls(
+    acls: Iterable[InventoryAcl], find_problem: Callable[[InventoryAcl], str], left: list[LeftOutAsset]
+) -> tuple[InventoryAcl, ...]:
+    """The ACLs that can be said. find_problem: why an ACL cannot be said; empty: it can.
+
+    An ALLOW that such a DENY restricts is left out, too: without the DENY, the target would allow more.
+    """
+    problems = [(acl, find_problem(acl)) for acl in acls]
+    denials = [acl for acl, why in problems if why and acl.permission == "DENY"]
+    kept = []
+    for acl, problem in problems:
+        why = problem
+        if not why and acl.permission == "ALLOW":
+            denial = next((each for each in denials if takes_from(each, acl)), None)
+            why = f"{render_acl(denial)} restricts it and cannot be said" if denial else ""
+        if why:
+            left.append(LeftOutAsset("acls", render_acl(acl), why))
+        else:
+            kept.append(acl)
+    return tuple(kept)
 
 
 def parse_quota_entity(text: str) -> QuotaKey | None:

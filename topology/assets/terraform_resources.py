@@ -11,10 +11,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from watershed.topology.acl_translation import render_acl, render_operation
+from watershed.topology.acl_translation import render_operation
 from watershed.topology.assets.asset_files import AssetFiles
 from watershed.topology.assets.asset_names import build_resource_names
-from watershed.topology.assets.target_assets import AssetQuota, AssetTopic, AssetUser, LeftOutAsset, TargetAssets
+from watershed.topology.assets.target_assets import (
+    AssetQuota,
+    AssetTopic,
+    AssetUser,
+    LeftOutAsset,
+    TargetAssets,
+    keep_acls,
+)
 from watershed.topology.inventory import InventoryAcl
 from watershed.topology.plan import PlanCluster
 
@@ -135,10 +142,7 @@ def _quote_text(text: str) -> str:
 
 def _build_acls(assets: TargetAssets, left: list[LeftOutAsset]) -> dict[str, Any]:
     found = {}
-    for acl in assets.acls:
-        if why := _find_acl_problem(acl):
-            left.append(LeftOutAsset("acls", render_acl(acl), why))
-            continue
+    for acl in keep_acls(assets.acls, _find_acl_problem, left):
         found[_label_acl(acl)] = {
             "resource_name": escape_template(acl.name),
             "resource_type": _RESOURCES[acl.resource],

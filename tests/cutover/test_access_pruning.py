@@ -19,8 +19,9 @@ from watershed.cutover.operations.access_pruning import propose_pruning
 from watershed.cutover.operations.catalogue import OperationRequest, propose_operation
 from watershed.cutover.operations.proposal import OperationRefused, Proposal, carry_out_approved
 from watershed.replicator.sync.revoked_access import JudgedAcls, JudgedUsers
+from watershed.replicator.sync.sync_kind import SyncClusters
 from watershed.topology.inventory import InventoryAcl
-from watershed.topology.plan import Plan, seal_plan
+from watershed.topology.plan import Plan, PlanFlow, seal_plan
 from watershed.topology.sync_settings import NO_SYNC, AccessPruning, AclSync, PruneMode, UserSync
 
 NOW = 1_750_000_000_000
@@ -147,3 +148,18 @@ def test_the_command_line_shows_it_and_does_it_in_the_name_of_who_asks(
     result = CliRunner().invoke(flow_commands, ["prune", "a-to-b", str(tmp_path), *args], catch_exceptions=False)
     assert result.output.splitlines() == ["what would be removed", *(["removed: it"] if done else [])]
     assert actors == done
+
+
+def test_the_source_is_the_cluster_that_the_flow_was_applied_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str | None] = []
+
+    def judge(_flow: PlanFlow, sides: SyncClusters, _now_ms: int) -> JudgedAcls:
+        asked.append(sides.source.cluster_id)
+        return JudgedAcls()
+
+    record = FlowRecord(FLOW, "sha256:0", "shop", source_cluster_id="was-applied")
+    monkeypatch.setattr(access_pruning, "read_synced_access", lambda *_: SyncedAccess(record))
+    monkeypatch.setattr(access_pruning, "judge_acls_now", judge)
+    monkeypatch.setattr(access_pruning, "judge_users_now", lambda *_: JudgedUsers())
+    propose_pruning(PLAN, connect, str(FLOW.id))
+    assert asked == ["was-applied"]

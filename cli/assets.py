@@ -48,6 +48,7 @@ _LISTED = 10
 )
 @click.option("--kafka", help="For strimzi: the name of the Kafka resource.  [default: the cluster's alias]")
 @click.option("--overwrite", is_flag=True, help="Write over files that are there.")
+@click.option("--allow-fewer", is_flag=True, help="With --overwrite: also where topics or users go.")
 @click.pass_context
 def assets(
     context: click.Context,
@@ -62,6 +63,7 @@ def assets(
     grants: tuple[str, ...],
     kafka: str | None,
     overwrite: bool,
+    allow_fewer: bool,
 ) -> int:
     """Write what the target clusters get as files of another tool: topics, SCRAM users, ACLs and client quotas.
 
@@ -87,7 +89,7 @@ def assets(
     )
     found = collect_target_assets(plan, seen, choice)
     files, told = render_asset_folder(plan, found, form, kafka or "")
-    _write_folder(output, files, overwrite)
+    _write_folder(output, files, overwrite, allow_fewer)
     if not (context.obj or {}).get("quiet"):
         for each in told:
             _report(each, output)
@@ -131,8 +133,26 @@ def _list_own_topics(plan: Plan, seen: Inventory) -> dict[str, tuple[AssetTopic,
     return found
 
 
-def _write_folder(output: Path, files: dict[str, str], overwrite: bool) -> None:
-    """All files, or none. Raises UsageError for files that are there, OSError."""
+def _refuse_fewer(old: Path, text: str) -> None:
+    """Applying a file without a topic or a user that the old one has may delete it. Raises UsageError."""
+    from watershed.topology.assets.asset_formats import list_declared_names
+
+    try:
+        gone = sorted(list_declared_names(old.name, old.read_text("utf-8")) - list_declared_names(old.name, text))
+    except ValueError as error:
+        raise click.UsageError(
+            f"{old}: what it declares cannot be read ({error}); move the file away, or write over it with --allow-fewer"
+        ) from error
+    if gone:
+        raise click.UsageError(
+            f"{old}: {len(gone)} things that it declares would no longer be in it, such as {gone[0]}; applying it may "
+            "delete them, topics with their records. Resume the flow or scan again. Where the tool shall forget them "
+            "and keep them (`terraform state rm`), or delete them: --allow-fewer"
+        )
+
+
+def _write_folder(output: Path, files: dict[str, str], overwrite: bool, allow_fewer: bool) -> None:
+    """All files, or none. Raises UsageError for files that are there or would lose topics or users, OSError."""
     from watershed.cli.output_files import write_output_files
 
     if output.exists() and not output.is_dir():
@@ -142,6 +162,8 @@ def _write_folder(output: Path, files: dict[str, str], overwrite: bool) -> None:
         raise click.UsageError(
             f"{output / there[0]} is there ({len(there)} files in all); `--overwrite` writes over them"
         )
+    for name in () if allow_fewer else there:
+        _refuse_fewer(output / name, files[name])
     for name in files:
         (output / name).parent.mkdir(parents=True, exist_ok=True)
     write_output_files({output / name: text for name, text in files.items()})

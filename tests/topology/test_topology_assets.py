@@ -517,6 +517,16 @@ def test_the_command_writes_a_folder_and_nothing_over_it(
     assert {path: path.read_bytes() for path in folder.rglob("*.*")} == before
     assert main([*run, "--overwrite", "--only", "topics"]) == 0
     assert "watershed" not in (folder / "cloud" / "1-topics.sh").read_text()
+    for form, file in (("terraform", "topics.tf.json"), ("strimzi", "1-topics.yaml")):
+        more = [*told, "--as", form, "-o", str(tmp_path / form)]
+        assert main([*more, "--control-topics"]) == 0
+        had = (tmp_path / form / "cloud" / file).read_text()
+        capsys.readouterr()
+        assert main([*more, "--overwrite"]) == 2
+        assert "--allow-fewer" in capsys.readouterr().err
+        assert (tmp_path / form / "cloud" / file).read_text() == had
+        assert main([*more, "--overwrite", "--allow-fewer"]) == 0
+        assert main([*more, "--overwrite"]) == 0
     assert main([*told, "--as", "strimzi", "--only", "quotas", "-o", str(tmp_path / "none")]) == 3
     assert not (tmp_path / "none").exists()
     for wrong in (["--grant", "worker"], ["--grant", "king=User:x"], ["--kafka", "x"], ["--cluster", "nowhere"]):
@@ -546,3 +556,20 @@ def test_a_user_and_a_certificate_of_the_same_name_do_not_become_one_kafka_user(
     assert "CN=app" not in written.files["2-users.yaml"]
     assert "producerByteRate" not in written.files["2-users.yaml"]
     assert [each.kind for each in written.left_out] == ["users", "acls", "quotas"]
+
+
+def test_a_user_whose_password_the_files_do_not_say_keeps_it(plan: Plan) -> None:
+    """Strimzi's User Operator deletes the credential of a KafkaUser without authentication."""
+    right = InventoryAcl("User:ann", "READ", "ALLOW", "TOPIC", "orders", "LITERAL")
+    assets = TargetAssets(plan.clusters[0], acls=(right,))
+    assert 'name: "ann"' in "".join(write_strimzi_resources(assets, "k").files.values())
+    written = write_strimzi_resources(replace(assets, with_password=frozenset({"ann"})), "k")
+    assert 'name: "ann"' not in "".join(written.files.values())
+    assert ["has this user with a password" in each.why for each in written.left_out] == [True]
+
+
+def test_a_target_that_was_not_read_does_not_count_as_empty(plan: Plan) -> None:
+    target, sources = plan.flows[0].target, {flow.source for flow in plan.flows}
+    seen = {alias: InventoryCluster(alias, "", 0, users={"ann": {"SCRAM-SHA-512": 4096}}) for alias in sources}
+    with pytest.raises(IncompleteInventory, match="could not be scanned"):
+        collect_target_assets(plan, Inventory(seen, missing={target: "it does not answer"}), AssetChoice())

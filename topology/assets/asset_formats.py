@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
+
+import yaml
 
 from watershed.topology.assets.asset_files import AssetFiles
 from watershed.topology.assets.kafka_scripts import write_kafka_scripts
@@ -115,3 +118,22 @@ def _render_left_out(left_out: tuple[LeftOutAsset, ...]) -> Iterator[str]:
         yield from ("", "## Left out", "", "````text")
         yield from (f"{escape_controls(each.what)}: {escape_controls(each.why)}" for each in left_out)
         yield "````"
+
+
+def list_declared_names(file: str, text: str) -> frozenset[str]:
+    """The topics and users that a tool deletes when they are no longer in this file; none for files that only create.
+
+    file: its name, such as `topics.tf.json`. Raises ValueError for a text that is no such file.
+    """
+    try:
+        if file == "topics.tf.json":
+            return frozenset(each["name"] for each in json.loads(text)["resource"]["kafka_topic"].values())
+        if file == "users.tf.json":
+            users = json.loads(text)["resource"]["kafka_user_scram_credential"].values()
+            return frozenset(f"{each['scram_mechanism']} of user {each['username']}" for each in users)
+        if file in ("1-topics.yaml", "2-users.yaml"):
+            found: list[Any] = [each for each in yaml.safe_load_all(text) if each is not None]
+            return frozenset(each["spec"].get("topicName", each["metadata"]["name"]) for each in found)
+    except (KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise ValueError(f"it is no {file} of `topology assets`") from error
+    return frozenset()

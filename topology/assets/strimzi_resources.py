@@ -124,6 +124,13 @@ def _collect_users(assets: TargetAssets, left: list[LeftOutAsset]) -> dict[str, 
         _find_or_add_user(found, _name_user(user_of_acl, plain)[0], user_of_acl).acls.append(acl)
     for quota in assets.quotas:
         _add_quota(quota, found, left, plain)
+    for name in [name for name, user in found.items() if not user.authentication and name in assets.with_password]:
+        del found[name]
+        why = (
+            f"{assets.cluster.alias} has this user with a password, and a KafkaUser without it would take it away; "
+            "carry the user, too (`sync.users`), or `--as scripts`"
+        )
+        left.append(LeftOutAsset("acls", f"rights and limits of user {name}", why))
     return found
 
 

@@ -70,7 +70,8 @@ class LeftOutAsset:
 @dataclass(frozen=True, slots=True)
 class TargetAssets:
     """What one cluster gets. Lists are sorted by name, ACLs with denials first. withheld: number of rights to write
-    that are not among the ACLs, because `include_write` does not say `always`."""
+    that are not among the ACLs, because `include_write` does not say `always`. with_password: users whom the cluster
+    has with SCRAM-SHA-512, whether they are among `users` or not."""
 
     cluster: PlanCluster
     topics: tuple[AssetTopic, ...] = ()
@@ -79,6 +80,7 @@ class TargetAssets:
     quotas: tuple[AssetQuota, ...] = ()
     left_out: tuple[LeftOutAsset, ...] = ()
     withheld: int = 0
+    with_password: frozenset[str] = frozenset()
 
     def is_empty(self) -> bool:
         """Whether there is nothing to write down for this cluster."""
@@ -104,8 +106,9 @@ class AssetChoice:
 def collect_target_assets(plan: Plan, inventory: Inventory, choice: AssetChoice) -> tuple[TargetAssets, ...]:
     """One for each cluster that gets something or has something left out, in the order of their aliases.
 
-    Flows that are paused bring nothing, as in `topology.drift`. A target that was not scanned counts as empty.
-    Raises IncompleteInventory where the source of a running flow to a chosen cluster was not scanned.
+    Flows that are paused bring nothing, as in `topology.drift`. A target that was never scanned counts as empty.
+    Raises IncompleteInventory where the source of a running flow to a chosen cluster was not scanned, where the scan
+    could not read the target, and where users would come to a target whose own could not be read.
     """
     found = []
     for cluster in plan.clusters:
@@ -113,7 +116,12 @@ def collect_target_assets(plan: Plan, inventory: Inventory, choice: AssetChoice)
             continue
         flows = [flow for flow in plan.flows if flow.target == cluster.alias and flow.state == "running"]
         sources = {flow.id: _find_source(inventory, flow) for flow in flows}
-        target = inventory.cluster(cluster.alias) or InventoryCluster(cluster.alias, "", 0)
+        if flows and cluster.alias in inventory.missing:
+            raise IncompleteInventory(
+                f"cluster {cluster.alias} could not be scanned ({inventory.missing[cluster.alias]}), so nobody knows "
+                "what it has. Scan it again: `topology scan FILE --update -o INVENTORY`"
+            )
+        target = inventory.cluster(cluster.alias) or InventoryCluster(cluster.alias, "", 0, users={})
         assets = _Collected(cluster, target, choice).collect(flows, sources)
         if not assets.is_empty() or assets.left_out:
             found.append(assets)
@@ -213,6 +221,7 @@ class _Collected:
             tuple(AssetQuota(key, limits) for key, limits in sorted(self.quotas.items(), key=_order_quota)),
             tuple(self.left_out),
             len(self.withheld - self.acls.keys()),
+            frozenset(name for name, known in (self.target.users or {}).items() if "SCRAM-SHA-512" in known),
         )
 
     def _build_user(self, name: str, mechanisms: Mapping[str, int]) -> AssetUser:
@@ -280,6 +289,12 @@ class _Collected:
         for name, mechanisms in sorted((source.users or {}).items()):
             if not mechanisms or not flow.sync.users.names.selects(name):
                 continue
+            if self.target.users is None:
+                raise IncompleteInventory(
+                    f"flow {flow.id} brings users to {flow.target}, and the inventory does not have its own users, "
+                    "whose passwords would be written over. Scan it with a user that may describe the cluster, or "
+                    "leave users out: `--only topics --only acls --only quotas`"
+                )
             known = self.users.setdefault(name, {})
             for mechanism, iterations in mechanisms.items():
                 known[mechanism] = max(iterations, known.get(mechanism, 0))

@@ -159,9 +159,7 @@ def _list_prometheus_pins() -> list[Path]:
 
 def _build_one(name: str, scratch: Path, environ: Mapping[str, str]) -> None:
     what = "a Prometheus for tests"
-    build_go_program(
-        name, PROMETHEUS_FOLDER, what, scratch, environ, {"CGO_ENABLED": "0"}, ("-ldflags=-s -w",), _PACKAGE + name
-    )
+    build_go_program(name, PROMETHEUS_FOLDER, what, scratch, environ, {}, ("-ldflags=-s -w",), _PACKAGE + name)
 
 
 def _wait_until_answering(server: PrometheusServer) -> None:

@@ -113,6 +113,36 @@ class BareProduceContender:
         return CopyRun(self.name, progress, read_peak_mib([os.getpid()]))
 
 
+class BareCopyContender:
+    """Uses no worker: `bench.bare_copy` asks for the same partitions and sends what comes, and does nothing else. It
+    measures what latency the brokers add, and the machine."""
+
+    name = "limit"
+
+    def __init__(self, place: BenchClusters) -> None:
+        self._place = place
+
+    @contextmanager
+    def running(self, *topics: str) -> Iterator[tuple[int, str]]:
+        """Runs it for these topics, of which only the first has traffic. Yields its pid and the prefix of its target
+        topics. Raises RuntimeError where it does not start."""
+        prefix = f"b{time.monotonic_ns() % 10**9:09d}"
+        with Admin(self._place.source) as here, Admin(self._place.target) as there:
+            shapes = here.shapes()
+            for topic in topics:
+                there.create_topic(f"{prefix}.{topic}", shapes[topic].partitions)
+        addresses = (self._place.source.bootstrap[0], self._place.target.bootstrap[0])
+        command = [sys.executable, "-m", "watershed.bench.bare_copy", *addresses, prefix, *topics]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                if process.stdout.readline() != b"ready\n":
+                    raise RuntimeError(f"the copy without a worker ended before it began: {command}")
+                yield process.pid, prefix
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+
 class WatershedContender:
     """Starts `topology worker` with this number of processes for each copy. more: lines for the flow in the file.
 

@@ -32,6 +32,7 @@ from watershed.bench.copy_contenders import (
     CompressingContender,
     CopyRun,
     MirrorMakerContender,
+    SettledWorkersContender,
     WatershedContender,
 )
 from watershed.bench.goals import build_latency_goals, build_throughput_goals
@@ -115,14 +116,14 @@ def _measured(
     ]
     if before is not None:
         contenders.append(WatershedContender(place, checkout=before))
+    if full and case.codec == "none":
+        contenders.append(SettledWorkersContender(place))
     if case.name == _COMPRESSED_CASE:
         contenders.append(CompressingContender(place))
     runs: list[CopyRun] = []
     for number in range(rounds if has_goal or before else 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
             runs.append(contender.copy(loaded, _MIRROR_S))
-    if full and case.codec == "none":
-        runs.append(WatershedContender(place, processes=2).copy(loaded, _MIRROR_S))
     runs += [mirror.copy(loaded, _MIRROR_S) for mirror in mirrors]
     delete_bench_topic(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):

@@ -28,7 +28,8 @@ _SMALL_MEMORY = 1 << 20  # to zero so many bytes takes 0.1 ms
 
 def allocate_memory(length: int) -> memoryview:
     """So many bytes; what they hold does not matter. `bytearray` would write zeros into all of them while no other
-    thread of the process may run: 3 ms for 16 MiB, and 50 ms where the processors are busy."""
+    thread of the process may run: 1 to 10 ms for 16 MiB, and up to 70 ms where the processors are busy (decision
+    0139)."""
     if length <= _SMALL_MEMORY:
         return memoryview(bytearray(length))
     import numpy as np  # not for commands that never read so much

@@ -92,7 +92,7 @@ bench-aligned: env jars ## what equal offsets cost against the plan's budget, in
 bench-replicate: env jars ## copying, against MirrorMaker 2 and the limit, in about 16 minutes; BENCH_CASES=quick BENCH_LATENCY=4 in 3
 	$(BIN)/python -m watershed.bench.replicate
 
-bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 6 minutes; BENCH_PARTITIONS=100,1000
+bench-scale: env jars ## thousands of quiet partitions, against MirrorMaker 2, in about 9 minutes; BENCH_PARTITIONS=100,1000
 	$(BIN)/python -m watershed.bench.scale
 
 bench-wire: env jars ## a side that is 100 ms away, at 200 Mbit/s, in about 3 minutes

@@ -11,10 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from watershed.clusters.settings import ConnectionSettings
 from watershed.lab import clusters
 from watershed.lab.clusters import Lab
+
+# The lab's brokers have a collector that needs little memory and stops all threads for as long as it works. Kafka's
+# start script chooses this one (bin/kafka-run-class.sh, KAFKA_JVM_PERFORMANCE_OPTS).
+_COLLECTOR: Final = (
+    "-XX:-UseSerialGC -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
+    "-XX:+ExplicitGCInvokesConcurrent"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +33,13 @@ class BenchClusters:
     source: ConnectionSettings
     target: ConnectionSettings
     brokers: tuple[int, ...]
+
+
+def choose_broker_jvm(heap: str) -> None:
+    """Brokers that this process starts from now on have this heap (such as `2g`) and the collector of Kafka's start
+    script."""
+    options = (os.environ.get("WATERSHED_LAB_JVM", ""), f"-Xms{heap} -Xmx{heap}", _COLLECTOR)
+    os.environ["WATERSHED_LAB_JVM"] = " ".join(options).strip()
 
 
 @contextmanager

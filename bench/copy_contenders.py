@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from watershed.bench.bench_clusters import BenchClusters
@@ -26,8 +28,10 @@ from watershed.bench.workload import (
     send_requests,
 )
 from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
 from watershed.clusters.partition_status_records import read_partition_statuses
 from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.operations.flow_state import give_flow_order
 from watershed.lab.detached_process import is_alive, send_signal
 from watershed.lab.mirrormaker import ConnectMirrorMaker, build_source_connector
 from watershed.replicator.apply import apply_plan
@@ -36,6 +40,7 @@ from watershed.topology import compile_path
 
 _REPORTED_S = 30.0  # until all reports of a copy that has ended must be there
 _EARLIER_CODE = "before"  # the name of the contender that runs the code of BENCH_BEFORE
+_FLOW = "source-to-target-{}"  # id of the flow in the file below
 _CLI = [sys.executable, "-m", "watershed.cli.main"]
 _TOPOLOGY = """\
 apiVersion: topology/v1alpha1
@@ -113,6 +118,36 @@ class BareProduceContender:
         return CopyRun(self.name, progress, read_peak_mib([os.getpid()]))
 
 
+class BareCopyContender:
+    """Uses no worker: `bench.bare_copy` asks for the same partitions and sends what comes, and does nothing else. It
+    measures what latency the brokers add, and the machine."""
+
+    name = "limit"
+
+    def __init__(self, place: BenchClusters) -> None:
+        self._place = place
+
+    @contextmanager
+    def running(self, *topics: str) -> Iterator[tuple[int, str]]:
+        """Runs it for these topics, of which only the first has traffic. Yields its pid and the prefix of its target
+        topics. Raises RuntimeError where it does not start."""
+        prefix = f"b{time.monotonic_ns() % 10**9:09d}"
+        with Admin(self._place.source) as here, Admin(self._place.target) as there:
+            shapes = here.shapes()
+            for topic in topics:
+                there.create_topic(f"{prefix}.{topic}", shapes[topic].partitions)
+        addresses = (self._place.source.bootstrap[0], self._place.target.bootstrap[0])
+        command = [sys.executable, "-m", "watershed.bench.bare_copy", *addresses, prefix, *topics]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            try:
+                assert process.stdout is not None
+                if process.stdout.readline() != b"ready\n":
+                    raise RuntimeError(f"the copy without a worker ended before it began: {command}")
+                yield process.pid, prefix
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+
 class WatershedContender:
     """Starts `topology worker` with this number of processes for each copy. more: lines for the flow in the file.
 
@@ -146,7 +181,7 @@ class WatershedContender:
     @contextmanager
     def running(self, *topics: str) -> Iterator[tuple[int, str]]:
         """Runs a worker for these topics. Yields its pid and the prefix of its target topics."""
-        name = f"w{time.monotonic_ns() % 10**9:09d}"
+        name = self._choose_name(*topics)
         path = self._place.directory / f"{name}.yaml"
         include = ", ".join(f'"{topic}"' for topic in topics)
         addresses = {"source": self._place.source.bootstrap[0], "target": self._place.target.bootstrap[0]}
@@ -175,11 +210,62 @@ class WatershedContender:
             process.send_signal(signal.SIGTERM)
             process.wait(30)
 
+    def _choose_name(self, *_topics: str) -> str:
+        return f"w{time.monotonic_ns() % 10**9:09d}"
+
     def _apply(self, path: Path) -> None:
         if self._checkout is None:  # here: a process would only import it all again
             apply_plan(compile_path(path), {"source": self._place.source, "target": self._place.target}.__getitem__)
         else:
             subprocess.run([*_CLI, "apply", str(path)], cwd=self._checkout, stdout=subprocess.DEVNULL, check=True)
+
+
+class SettledWorkersContender(WatershedContender):
+    """Two processes that have shared the partitions before anything is copied. Else the first one would copy alone
+    until the other has joined, and the clock would measure how partitions change hands (1.2 to 1.5 s)."""
+
+    def __init__(self, place: BenchClusters) -> None:
+        super().__init__(place, processes=2, more="    state: paused\n")
+
+    def copy(self, loaded: LoadedTopic, at_most: float) -> CopyRun:
+        """Resumes the flow once each process has half of the partitions, and watches the copy of the whole topic."""
+        target = self._place.target
+        with self.running(loaded.topic) as (pid, prefix):
+            topic = f"{prefix}.{loaded.topic}"
+            self._wait_until_shared(topic)
+            for line in give_flow_order(target, _FLOW.format(prefix), "resume", "bench"):
+                report_progress(line)
+            watch = CopyWatch(target, topic, loaded.records, pid, self._place.brokers, max(at_most, 30.0))
+            progress = watch.until_done(lambda: is_running(pid))
+            peak = read_peak_mib(list_descendants(pid))
+        delete_bench_topic(target, topic)
+        return CopyRun(self.name, progress, peak)
+
+    def _choose_name(self, *topics: str) -> str:
+        """One with which half of the partitions have the lower half of the slots: a group shares slots in order."""
+        for number in count(time.monotonic_ns() % 10**9):
+            name = f"w{number:09d}"
+            slots = [
+                compute_slot(_FLOW.format(name), topic, partition)
+                for topic in topics
+                for partition in range(COPY_BENCH_PARTITIONS)
+            ]
+            if 2 * sum(slot < SLOT_COUNT // 2 for slot in slots) == len(slots):
+                return name
+        raise AssertionError("there is always another number")
+
+    def _wait_until_shared(self, topic: str) -> None:
+        deadline = time.monotonic() + _REPORTED_S
+        while True:
+            found = [each.worker for each in read_partition_statuses(self._place.target) if each.target_topic == topic]
+            shares = sorted(Counter(found).values())
+            if shares == [COPY_BENCH_PARTITIONS // 2] * 2:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"two processes share the partitions of {topic} as {shares} after {_REPORTED_S:.0f} s"
+                )
+            time.sleep(0.2)
 
 
 class CompressingContender(WatershedContender):

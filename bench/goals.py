@@ -116,7 +116,7 @@ def build_latency_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
     goals: list[BenchGoal] = []
     for load in dict.fromkeys(row["load"] for row in rows):
         ours = next(row for row in rows if row["load"] == load and row["contender"] == _OURS)
-        theirs = [row for row in rows if row["load"] == load and row["contender"] != _OURS]
+        theirs = [row for row in rows if row["load"] == load and row["contender"] not in (_OURS, _LIMIT)]
         for figure, factor in (("p50_ms", 1.0), ("p99_ms", 1.0), ("p999_ms", 0.5)):
             best = min(row[figure] for row in theirs)
             goals.append(BenchGoal(f"added latency {figure}, {load}", ours[figure], round(best * factor, 2), "lower"))

@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from watershed.bench import latency, plot
-from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
+from watershed.bench.bench_clusters import BenchClusters, choose_broker_jvm, run_bench_clusters
 from watershed.bench.copy_contenders import (
+    BareCopyContender,
     BareProduceContender,
     CompressingContender,
     CopyRun,
     MirrorMakerContender,
+    SettledWorkersContender,
     WatershedContender,
 )
 from watershed.bench.goals import build_latency_goals, build_throughput_goals
@@ -55,9 +57,10 @@ _MIRROR_S = choose_size(5.0, 1.0)  # MirrorMaker 2 is watched so long at most; i
 _MIRRORS = choose_size(("mm2 default", "mm2 tuned"), ("mm2 tuned",))
 _LOADS = choose_size(("idle", "beside a saturating copy"), ("idle",))
 _TURNS = choose_size(3, 1)  # of each latency; medians count
-_HEAP = "-Xms1g -Xmx1g"  # what Kafka's own start script gives a broker
+_HEAP = "1g"  # what Kafka's own start script gives a broker
 _BULK = CopyCase(100, "none", 1_000)
 _BULK_BYTES = 2.4e9
+_LatencyContender = WatershedContender | BareCopyContender | MirrorMakerContender
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
 
@@ -68,7 +71,7 @@ def main() -> int:
     rounds = int(os.environ.get("BENCH_ROUNDS", choose_size("3", "1")))
     lasting = float(os.environ.get("BENCH_LATENCY", choose_size("8", "1.5")))
     code = 0
-    os.environ["WATERSHED_LAB_JVM"] = " ".join((os.environ.get("WATERSHED_LAB_JVM", ""), _HEAP)).strip()
+    choose_broker_jvm(_HEAP)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         before = check_out_commit(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
@@ -113,14 +116,14 @@ def _measured(
     ]
     if before is not None:
         contenders.append(WatershedContender(place, checkout=before))
+    if full and case.codec == "none":
+        contenders.append(SettledWorkersContender(place))
     if case.name == _COMPRESSED_CASE:
         contenders.append(CompressingContender(place))
     runs: list[CopyRun] = []
     for number in range(rounds if has_goal or before else 1):
         for contender in contenders if number % 2 == 0 else reversed(contenders):  # nobody always comes first
             runs.append(contender.copy(loaded, _MIRROR_S))
-    if full and case.codec == "none":
-        runs.append(WatershedContender(place, processes=2).copy(loaded, _MIRROR_S))
     runs += [mirror.copy(loaded, _MIRROR_S) for mirror in mirrors]
     delete_bench_topic(place.source, loaded.topic)
     for name in dict.fromkeys(run.contender for run in runs):
@@ -168,7 +171,7 @@ def _latencies(place: BenchClusters, mirrors: list[MirrorMakerContender], second
     rows = []
     with Admin(place.source) as admin:
         admin.create_topic("paced", COPY_BENCH_PARTITIONS)
-    contenders: list[WatershedContender | MirrorMakerContender] = [WatershedContender(place), *mirrors]
+    contenders: list[_LatencyContender] = [WatershedContender(place), BareCopyContender(place), *mirrors]
     if not is_smoke_run():  # small requests in other numbers are hot code, too
         for contender in contenders:
             _latency(place, contender, None, seconds)
@@ -204,23 +207,40 @@ def _build_latency_row(load_name: str, name: str, turns: list[latency.AddedLaten
     }
 
 
+@contextmanager
+def _run_beside(
+    place: BenchClusters, contender: _LatencyContender, bulk: LoadedTopic | None
+) -> Iterator[tuple[int, str, str]]:
+    """Yields the pid of the contender, the target's name of `paced`, and that of the topic that loads the machine. The
+    copy without a worker has only `paced`: a worker beside it makes the load."""
+    with ExitStack() as stack:
+        if isinstance(contender, BareCopyContender) and bulk is not None:
+            _, loading = stack.enter_context(WatershedContender(place).running(bulk.topic))
+            pid, prefix = stack.enter_context(contender.running("paced"))
+        else:
+            pid, prefix = stack.enter_context(contender.running("paced", *([bulk.topic] if bulk else [])))
+            loading = prefix
+        yield pid, f"{prefix}.paced", f"{loading}.{bulk.topic}" if bulk else ""
+
+
 def _latency(
-    place: BenchClusters, contender: WatershedContender | MirrorMakerContender, bulk: LoadedTopic | None, seconds: float
+    place: BenchClusters, contender: _LatencyContender, bulk: LoadedTopic | None, seconds: float
 ) -> latency.AddedLatency:
-    topics = ["paced"] if bulk is None else ["paced", bulk.topic]
-    with Admin(place.target) as admin, contender.running(*topics) as (pid, prefix):
-        latency.wait_for_topic(place.target, f"{prefix}.paced")
+    with Admin(place.target) as admin, _run_beside(place, contender, bulk) as (pid, paced, loading):
+        topics = [paced, loading] if loading else [paced]
+        for topic in topics:
+            latency.wait_for_topic(place.target, topic)
 
         def busy() -> bool:
             if bulk is None:
                 return True
-            parts = [TopicPartition(f"{prefix}.{bulk.topic}", number) for number in range(COPY_BENCH_PARTITIONS)]
+            parts = [TopicPartition(loading, number) for number in range(COPY_BENCH_PARTITIONS)]
             return sum(span.end for span in admin.offsets(parts).values()) < bulk.records
 
         found = latency.measure_added_latency(
-            place, "paced", f"{prefix}.paced", seconds, lambda: read_cpu_seconds(list_descendants(pid)), busy
+            place, "paced", paced, seconds, lambda: read_cpu_seconds(list_descendants(pid)), busy
         )
-    delete_bench_topic(place.target, *(f"{prefix}.{topic}" for topic in topics))
+    delete_bench_topic(place.target, *topics)
     return found
 
 

@@ -1,4 +1,5 @@
-"""What thousands of quiet partitions cost beside one topic with 1,000 records a second: Watershed and MirrorMaker 2.
+"""What thousands of quiet partitions cost beside one topic with 1,000 records a second: Watershed, MirrorMaker 2, and
+a copy without a worker (`limit`), which shows what latency the brokers and the machine add.
 
 One run, the same clusters and topics, one contender after the other. Environment:
 
@@ -27,8 +28,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from watershed.bench import latency
-from watershed.bench.bench_clusters import BenchClusters, run_bench_clusters
-from watershed.bench.copy_contenders import MirrorMakerContender, WatershedContender
+from watershed.bench.bench_clusters import BenchClusters, choose_broker_jvm, run_bench_clusters
+from watershed.bench.copy_contenders import BareCopyContender, MirrorMakerContender, WatershedContender
 from watershed.bench.goals import build_scale_goals
 from watershed.bench.process_usage import list_descendants, read_cpu_seconds, read_peak_mib
 from watershed.bench.replicate import check_out_commit, run_mirrormaker
@@ -41,21 +42,25 @@ from watershed.lab.errors import LabError
 _A_TOPIC = choose_size(100, 4)  # quiet partitions of one
 _READY_S = 600.0
 _SETTLED_S = choose_size(10.0, 0.0)  # what a start leaves behind is over
-_HEAP = "-Xms2g -Xmx2g"
+_HEAP = "2g"
+# Both are Kafka's own. The lab's brokers go through all logs every five and every three seconds.
+_BROKER = {"log.retention.check.interval.ms": "300000", "log.cleaner.backoff.ms": "15000"}
+_Contender = WatershedContender | BareCopyContender | MirrorMakerContender
 
 
 def main() -> int:
     """Measures each number of partitions with each contender. Returns the exit code."""
     sizes = [int(each) for each in os.environ.get("BENCH_PARTITIONS", choose_size("100,1000", "8")).split(",")]
     seconds = float(os.environ.get("BENCH_SECONDS", choose_size("20", "1.5")))
-    os.environ["WATERSHED_LAB_JVM"] = " ".join((os.environ.get("WATERSHED_LAB_JVM", ""), _HEAP)).strip()
+    choose_broker_jvm(_HEAP)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         before = check_out_commit(os.environ.get("BENCH_BEFORE", ""), scratch / "before")
-        place = stack.enter_context(run_bench_clusters(scratch))
-        contenders: list[WatershedContender | MirrorMakerContender] = [WatershedContender(place)]
+        place = stack.enter_context(run_bench_clusters(scratch, _BROKER))
+        contenders: list[_Contender] = [WatershedContender(place)]
         if before is not None:
             contenders.append(WatershedContender(place, checkout=before))
+        contenders.append(BareCopyContender(place))
         if not is_smoke_run():  # `bench.replicate` has shown that it starts
             contenders.append(stack.enter_context(run_mirrormaker(place, "mm2 default")))
         with Admin(place.source) as admin:
@@ -67,9 +72,7 @@ def main() -> int:
     return publish_results("scale", rows, build_scale_goals(rows))
 
 
-def _measure(
-    place: BenchClusters, contenders: list[WatershedContender | MirrorMakerContender], size: int, seconds: float
-) -> Iterator[dict[str, Any]]:
+def _measure(place: BenchClusters, contenders: list[_Contender], size: int, seconds: float) -> Iterator[dict[str, Any]]:
     topics = [f"quiet-{number:04d}" for number in range(math.ceil(size / _A_TOPIC))]
     with Admin(place.source) as admin:
         known = admin.topics()
@@ -89,9 +92,7 @@ def _measure(
         yield row
 
 
-def _row(
-    place: BenchClusters, contender: WatershedContender | MirrorMakerContender, topics: list[str], seconds: float
-) -> dict[str, Any]:
+def _row(place: BenchClusters, contender: _Contender, topics: list[str], seconds: float) -> dict[str, Any]:
     began = time.monotonic()
     with contender.running("paced", *topics) as (pid, prefix):
         ours = isinstance(contender, WatershedContender)

@@ -10,20 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from watershed.clusters.registry.subject_names import SUBJECT_SIDES
+from watershed.spark.transform.changed_rows import DECIDED_COLUMNS, TRANSFORMED_COLUMNS, ChangeOrder, pack_rows
 from watershed.spark.transform.column_types import find_unfit_column
 from watershed.spark.transform.expression_rules import WrongExpression, check_expression
 from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.record_rows import (
-    DECIDED_COLUMNS,
     FIELDS_COLUMN,
     RECORD_COLUMNS,
     SECRET_COLUMN,
-    TRANSFORMED_COLUMNS,
-    ChangeOrder,
     RowNeeds,
     open_assigned,
     open_parts,
-    pack_rows,
 )
 from watershed.topology.record_transform import (
     REGISTRY_FORMATS,

@@ -7,7 +7,7 @@ import gc
 
 from pyspark.daemon import manager
 
-import watershed.spark.transform.record_rows  # noqa: F401
+import watershed.spark.transform.changed_rows  # noqa: F401
 
 if __name__ == "__main__":
     gc.freeze()  # a collection in one process would copy the pages that all share

@@ -1,6 +1,6 @@
 """Records of many batches as Arrow arrays, and arrays laid into records.
 
-What `spark.transform.record_rows` does for one record after the other, numpy does here for thousands."""
+What `spark.transform.changed_rows` does for one record after the other, numpy does here for thousands."""
 
 from __future__ import annotations
 

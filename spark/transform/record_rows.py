@@ -1,13 +1,12 @@
-"""What Spark's Python workers do on both sides of the SQL: parts of a log opened into rows, and rows laid into batches.
+"""What Spark's Python workers do in front of the SQL: they open parts of a log into rows.
 
-Both are pure: they read and write no topic. SQL gets the columns that expressions look at, and gives back what it
-decided; the records themselves go round it, as the batches that they came in, with the first row of their part. Rows of
-a part stay together and in order, because nothing is shuffled.
+They read no topic. SQL gets the columns that expressions look at; the records themselves go round it, as the batches
+that they came in, with the first row of their part. Rows of a part stay together and in order, because nothing is
+shuffled. What is made of them behind the SQL stands in `spark.transform.changed_rows`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import pickle
@@ -15,8 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,29 +26,19 @@ from watershed.clusters.registry.record_schemas import (
     UnknownSchema,
     read_schema_id,
 )
-from watershed.clusters.registry.schema_id_translation import SideSchemaIds, rewrite_schema_id
 from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
-from watershed.clusters.varints import decode_zigzag, encode_zigzag
-from watershed.replicator.batch.egress_compression import compress_batch
-from watershed.replicator.batch.record_batch import decode_batch
-from watershed.spark.errors import SparkError
-from watershed.spark.transform.column_types import list_column
 from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.field_records import SchemaReader, render_unknown_schema
-from watershed.spark.transform.json_members import MemberChanges, change_members
 from watershed.spark.transform.record_arrays import (
     SPARE,
     BinaryColumn,
-    EncodedBatch,
     RecordArrays,
-    encode_batches,
-    list_raw_records,
-    measure_records,
     open_stored,
     restore_records,
 )
+from watershed.spark.transform.record_headers import list_headers
 from watershed.spark.transform.shared_memory import MemoryRegion, RegionWriter, read_assignment
-from watershed.topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
+from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
     from watershed.topology.egress_compression import EgressCompression
@@ -80,11 +68,6 @@ RECORD_COLUMNS: Final[Mapping[str, str]] = {
 _PLACES: Final[Mapping[str, str]] = {"_timestamp": "timestamp", "topic": "topic", "partition": "partition"}
 _ALWAYS_SENT: Final = frozenset({"_part", "_source", "_left_out", "_problem", "offset"})
 FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
-DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
-TRANSFORMED_COLUMNS: Final = (
-    "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, saved bigint, "
-    "spans array<bigint>, reason string"
-)
 _ASKS_FOR_NULL: Final = re.compile(r"\b(key|value)\s+is\s+(?:not\s+)?null\b")
 _Binary: Final = pa.binary()
 _ARROW_TYPES: Final[Mapping[str, pa.DataType]] = {
@@ -190,7 +173,12 @@ def freeze_modules() -> None:
     gc.freeze()
 
 
-# -- parts to rows -------------------------------------------------------------------------------------------------
+def find_task_number() -> int:
+    """Of the task that this process works for; 0 outside of Spark."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
 
 
 @dataclass(slots=True)
@@ -287,7 +275,7 @@ class RowBuilder:
 
     def _read_headers(self, headers: BinaryColumn) -> pa.Array:
         kind = _ARROW_TYPES[RECORD_COLUMNS["headers"]]
-        return pa.array([list(dict(_list_headers(each or b"\0")).items()) for each in headers.to_pylist()], kind)
+        return pa.array([list(dict(list_headers(each or b"\0")).items()) for each in headers.to_pylist()], kind)
 
     def _name(self, columns: Mapping[str, pa.Array], fields: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
         """Those of `needs.columns`, those of its `field_columns`, and the secrets; in Arrow batches of some MB."""
@@ -359,327 +347,3 @@ def _find_unknown_ids(side: SubjectSide, schemas: SideSchemas, payloads: BinaryC
         if id is not None and not schemas.is_known(id, opened=False):
             found[row] = render_unknown_schema(UnknownSchema(side, id))
     return found
-
-
-def _read_sized(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = decode_zigzag(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
-
-
-def _list_headers(data: bytes) -> list[tuple[str, bytes | None]]:
-    count, at = decode_zigzag(data, 0)
-    found: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        name, at = _read_sized(data, at)
-        content, at = _read_sized(data, at)
-        found.append(((name or b"").decode(errors="replace"), content))
-    return found
-
-
-# -- what changes in a record --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeOrder:
-    """What the columns `_change_N` are for, in their order, and what is taken away."""
-
-    changes: tuple[ChangedPart, ...]
-    drops: tuple[ChangedPart, ...]
-    fields: tuple[FieldPlan, ...] = ()
-
-    @classmethod
-    def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> ChangeOrder:
-        """In the order of `transform.changes`. plans: of keys and values whose schemas stand in a registry."""
-        return cls(
-            tuple(parse_changed_part(path) for path, _ in transform.changes),
-            tuple(parse_changed_part(path) for path in transform.drops),
-            tuple(plan for plan in plans if plan.sets or plan.drops),
-        )
-
-    def has_members(self, side: SubjectSide) -> bool:
-        """Whether members of JSON, or fields, are set or dropped in keys or values."""
-        return any(part.part == side and part.names for part in (*self.changes, *self.drops))
-
-    @property
-    def has_headers(self) -> bool:
-        """Whether headers are set or dropped."""
-        return any(part.part == "headers" for part in (*self.changes, *self.drops))
-
-    def change_payload(
-        self, side: SubjectSide, payload: bytes | None, changes: Sequence[Any], reader: SchemaReader | None = None
-    ) -> bytes | None:
-        """A key or value as it should stand at the target; a null one has no members to change. changes: one for each
-        of `changes`. reader: by the schemas of the part. Raises ValueError."""
-        mine = [(part, each) for part, each in zip(self.changes, changes, strict=True) if part.part == side]
-        for part, content in mine:
-            if not part.names:
-                payload = content
-        if payload is None or not self.has_members(side):
-            return payload
-        if reader is not None:
-            return reader.change(payload, [each for _, each in mine])
-        members: list[tuple[tuple[str, ...], str | None]] = [(part.names, text.decode()) for part, text in mine]
-        members += [(part.names, None) for part in self.drops if part.part == side]
-        return change_members(payload.decode(), MemberChanges.build(members)).encode()
-
-    def change_headers(self, headers: bytes, changes: Sequence[Any]) -> bytes:
-        """Encoded headers with those that are set at the end, and without those of their names."""
-        if not self.has_headers:
-            return headers
-        named = {
-            part.names[0]: text for part, text in zip(self.changes, changes, strict=True) if part.part == "headers"
-        }
-        gone = {*named, *(part.names[0] for part in self.drops if part.part == "headers")}
-        kept = [raw for name, raw in _list_raw_headers(headers) if name not in gone]
-        added = [_with_size(name.encode()) + _with_size(text) for name, text in named.items()]
-        return encode_zigzag(len(kept) + len(added)) + b"".join((*kept, *added))
-
-    def build_readers(self, schemas: RecordSchemas) -> dict[SubjectSide, SchemaReader]:
-        """What changes fields of keys and values by these schemas; those that have none are not in it."""
-        return {plan.side: SchemaReader(plan, schemas.side(plan.side)) for plan in self.fields}
-
-    def change_columns(
-        self, records: RecordArrays, changes: Sequence[pa.Array], readers: Mapping[SubjectSide, SchemaReader]
-    ) -> RecordArrays:
-        """All records as they should stand at the target. Raises ValueError where one cannot be changed."""
-        key = self._change_column("key", records.key, changes, readers)
-        value = self._change_column("value", records.value, changes, readers)
-        headers = records.headers
-        if self.has_headers:
-            ours = zip(self.changes, changes, strict=True)
-            columns = [
-                headers.to_array(),
-                *(each if part.part == "headers" else pa.nulls(len(each)) for part, each in ours),
-            ]
-            if all(len(column.unique()) == 1 for column in columns):  # the same for all, as a constant is
-                one, *texts = (column[0].as_py() for column in columns)
-                headers = _repeat(self.change_headers(one, texts), len(headers))
-            else:
-                rows = zip(*(column.to_pylist() for column in columns), strict=True)
-                headers = BinaryColumn.of([self.change_headers(each, texts) for each, *texts in rows])
-        return records.replace(key, value, headers)
-
-    def _change_column(
-        self,
-        side: SubjectSide,
-        payloads: BinaryColumn,
-        changes: Sequence[pa.Array],
-        readers: Mapping[SubjectSide, SchemaReader],
-    ) -> BinaryColumn:
-        if not self.has_members(side):
-            whole = [column for part, column in zip(self.changes, changes, strict=True) if part == (side, ())]
-            return BinaryColumn.of(whole[0]) if whole else payloads
-        columns = [
-            list_column(column) if part.part == side else [None] * len(payloads)
-            for part, column in zip(self.changes, changes, strict=True)
-        ]
-        rows = zip(payloads.to_pylist(), *columns, strict=True)
-        return BinaryColumn.of([self.change_payload(side, each, own, readers.get(side)) for each, *own in rows])
-
-
-def _repeat(content: bytes, rows: int) -> BinaryColumn:
-    one = BinaryColumn.of([content])
-    return one.select(np.zeros(rows, dtype=np.int64))
-
-
-def _with_size(content: bytes | None) -> bytes:
-    return b"\x01" if content is None else encode_zigzag(len(content)) + content
-
-
-def _list_raw_headers(data: bytes) -> list[tuple[str, bytes]]:
-    """Name and the header as it is encoded."""
-    count, at = decode_zigzag(data, 0)
-    found: list[tuple[str, bytes]] = []
-    for _ in range(count):
-        began = at
-        name, at = _read_sized(data, at)
-        _, at = _read_sized(data, at)
-        found.append(((name or b"").decode(errors="replace"), data[began:at]))
-    return found
-
-
-# -- rows to batches -----------------------------------------------------------------------------------------------
-
-
-class ChangedRecords(NamedTuple):
-    """Records of a part that follow one another: those that travel, as they should stand at the target, and with why
-    (empty: left out on order) those that no expression could be applied to, as they came. is_last: no record of the
-    part stands behind them."""
-
-    part: SourcePart
-    kept: RecordArrays
-    rejected: RecordArrays
-    reasons: list[str]
-    is_last: bool
-
-
-@dataclass(slots=True)
-class DecisionReader:
-    """Brings rows of DECIDED_COLUMNS and `_change_N` together with the records that they are of."""
-
-    order: ChangeOrder
-    _part: SourcePart | None = None
-    _records: RecordArrays | None = None
-    _at: int = 0
-
-    def read(self, table: pa.RecordBatch) -> Iterator[ChangedRecords]:
-        """Raises SparkError where rows are not those of the records, as no plan of ours makes them."""
-        numbers = table.column("_part").to_numpy()
-        begins = table.column("_source").is_valid().to_numpy(zero_copy_only=False)
-        turns = np.flatnonzero(begins[1:] | (np.diff(numbers) != 0)) + 1
-        for first, end in pairwise([0, *turns.tolist(), table.num_rows]):
-            if end > first:
-                yield self._read_rows(table.slice(first, end - first))
-
-    def _read_rows(self, rows: pa.RecordBatch) -> ChangedRecords:
-        packed = rows.column("_source")[0].as_py()
-        if packed is not None:
-            self._part = pickle.loads(packed)  # noqa: S301  from the task before
-            self._records, self._at = self._part.open(), 0
-        if self._part is None or self._records is None:
-            raise SparkError("rows of a part came without the part")
-        if packed is not None and not len(self._records):  # the row stands for the part
-            return ChangedRecords(self._part, self._records, self._records, [], True)
-        records = self._records.slice(self._at, self._at + rows.num_rows)
-        self._at += rows.num_rows
-        if not np.array_equal(records.offset, rows.column("offset").to_numpy()):
-            where = f"{self._part.topic}-{self._part.partition}"
-            raise SparkError(f"rows of {where} came in another order than its records")
-        return self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
-
-    def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
-        readers = self.order.build_readers(part.schemas)
-        keep, problem, left_out = (rows.column(name) for name in ("_keep", "_problem", "_left_out"))
-        changes = [rows.column(f"_change_{number}") for number in range(len(self.order.changes))]
-        nobody = records.slice(0, 0)
-        if problem.null_count == len(problem) and not keep.null_count and left_out.true_count == 0:
-            try:
-                chosen = [column.filter(keep) for column in changes]
-                kept = self.order.change_columns(records.filter(keep), chosen, readers)
-            except ValueError:
-                pass  # some record cannot be changed: each is looked at
-            else:
-                return ChangedRecords(part, _write_target_ids(kept, part.schemas), nobody, [], False)
-        return self._decide_each(part, records, rows, changes, readers)
-
-    def _decide_each(
-        self,
-        part: SourcePart,
-        records: RecordArrays,
-        rows: pa.RecordBatch,
-        changes: Sequence[pa.Array],
-        readers: Mapping[SubjectSide, SchemaReader],
-    ) -> ChangedRecords:
-        columns = [rows.column(name).to_pylist() for name in ("_keep", "_problem", "_left_out")]
-        texts = list(zip(*(list_column(column) for column in changes), strict=True)) or [()] * rows.num_rows
-        keys, values, headers = (each.to_pylist() for each in (records.key, records.value, records.headers))
-        kept: list[int] = []
-        rejected: list[int] = []
-        reasons: list[str] = []
-        for row, (keep, problem, left_out) in enumerate(zip(*columns, strict=True)):
-            why = "" if left_out else problem
-            if why is None and keep is None:
-                why = "`where` gives null for it"
-            if why is None and keep:
-                try:
-                    for side, payloads in zip(SUBJECT_SIDES, (keys, values), strict=True):
-                        payloads[row] = self.order.change_payload(side, payloads[row], texts[row], readers.get(side))
-                    headers[row] = self.order.change_headers(headers[row] or b"\0", texts[row])
-                    kept.append(row)
-                except ValueError as error:
-                    why = f"the {side} cannot be changed: {error}"
-            if why is not None:
-                rejected.append(row)
-                reasons.append(why)
-        changed = records.replace(*(BinaryColumn.of(each) for each in (keys, values, headers)))
-        kept_records = _write_target_ids(changed.take(kept), part.schemas)
-        return ChangedRecords(part, kept_records, records.take(rejected), reasons, False)
-
-
-def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordArrays:
-    """The records with the schema ids of the target in front of keys and values."""
-    key, value = (_write_ids(records.key, schemas.key), _write_ids(records.value, schemas.value))
-    return dataclasses.replace(records, key=key, value=value)
-
-
-def _write_ids(column: BinaryColumn, schemas: SideSchemas) -> BinaryColumn:
-    if schemas.targets is None or all(id == target for id, target in schemas.targets.items()):
-        return column
-    ids = SideSchemaIds("", schemas.targets)
-    return BinaryColumn.of([rewrite_schema_id(each, ids) for each in column.to_pylist()])
-
-
-def find_task_number() -> int:
-    """Of the task that this process works for; 0 outside of Spark."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
-
-
-def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of TRANSFORMED_COLUMNS: batches (without a reason), records that no expression could be applied to, and
-    behind those of each part a row that has no content: it was looked at to its end."""
-    freeze_modules()
-    reader, writers = DecisionReader(order), dict[str, RegionWriter]()
-    for table in tables:
-        rows: list[_PackedRow] = []
-        for found in reader.read(table):
-            output = found.part.output
-            writer = writers.setdefault(output, RegionWriter(output, find_task_number())) if output else None
-            rows.extend(_pack(found, writer))
-        if rows:
-            yield _build_packed(rows)
-
-
-class _PackedRow(NamedTuple):
-    """A row of TRANSFORMED_COLUMNS: a batch, a record that is rejected, or that a part was looked at to its end."""
-
-    part: int
-    offset: int  # of the record; or behind the batch, or the part
-    timestamp: int = -1
-    data: bytes | None = None
-    at: int | None = None  # in the output, where the batch does not travel
-    size: int | None = None
-    saved: int | None = None
-    spans: list[int] | None = None
-    reason: str | None = None
-
-
-def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[_PackedRow]:
-    """In the order of their offsets; a batch ends in front of a record that is rejected."""
-    part, kept, rejected = found.part, found.kept, found.rejected
-    weights = np.cumsum(measure_records(kept)) // max(part.batch_bytes, 1)
-    cuts = np.searchsorted(kept.offset, rejected.offset)
-    turns = np.flatnonzero((np.diff(kept.codec) != 0) | (np.diff(weights) != 0)) + 1
-    edges = np.unique(np.concatenate(([0], turns, cuts, [len(kept)])).astype(np.int64)).tolist()
-    batches = encode_batches(kept, edges) if len(kept) else []
-    raw = list_raw_records(rejected)
-    at = 0
-    for first, batch in zip_longest(edges, batches):
-        while at < len(raw) and cuts[at] <= first:
-            yield _PackedRow(part.number, *raw[at], reason=found.reasons[at])
-            at += 1
-        if batch is not None:
-            yield _build_packed_row(part, batch, writer)
-    if found.is_last:
-        yield _PackedRow(part.number, part.end)
-
-
-def _build_packed_row(part: SourcePart, batch: EncodedBatch, writer: RegionWriter | None) -> _PackedRow:
-    pieces, saved = batch.pieces, 0
-    if part.compression is not None:
-        whole = memoryview(b"".join(pieces))
-        compressed = compress_batch(decode_batch(whole, 0, len(whole)), part.compression)
-        pieces, saved = (compressed.data,), compressed.saved
-    row = _PackedRow(part.number, batch.end, saved=saved, spans=[each for span in batch.spans for each in span])
-    if writer is None:
-        return row._replace(data=b"".join(pieces))
-    return row._replace(at=writer.append(pieces), size=sum(map(len, pieces)))
-
-
-def _build_packed(rows: list[_PackedRow]) -> pa.RecordBatch:
-    long = pa.int64()
-    types = [pa.int32(), long, long, _Binary, long, long, long, pa.list_(long), pa.string()]
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(_PackedRow._fields))

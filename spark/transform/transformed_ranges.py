@@ -38,6 +38,7 @@ from watershed.spark.reading.range_requests import RangeRequest, group_into_task
 from watershed.spark.reading.range_sums import RangeSum
 from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
 from watershed.spark.reading.whole_records import WholeRecord, build_whole_records
+from watershed.spark.transform.changed_rows import ChangedRecords, ChangeOrder, DecisionReader
 from watershed.spark.transform.compiled_transform import (
     build_record_columns,
     change_records,
@@ -46,14 +47,7 @@ from watershed.spark.transform.compiled_transform import (
 )
 from watershed.spark.transform.field_records import parse_unknown_schema
 from watershed.spark.transform.record_arrays import RecordArrays
-from watershed.spark.transform.record_rows import (
-    ChangedRecords,
-    ChangeOrder,
-    DecisionReader,
-    RowBuilder,
-    RowNeeds,
-    SourcePart,
-)
+from watershed.spark.transform.record_rows import RowBuilder, RowNeeds, SourcePart
 from watershed.spark.transform.source_schemas import SourceSchemas, TopicPlace
 from watershed.spark.transform.spark_engine import find_record_condition
 from watershed.topology.plan import Plan, PlanCluster

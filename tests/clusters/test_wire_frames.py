@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,13 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire import transport
 from watershed.clusters.wire.connection import Connection
 from watershed.clusters.wire.secured_transport import open_transport
-from watershed.clusters.wire.transport import MAX_ANSWER_BYTES, MAX_BEFORE_LOGIN_BYTES, ReceiveBuffer, Transport
+from watershed.clusters.wire.transport import (
+    MAX_ANSWER_BYTES,
+    MAX_BEFORE_LOGIN_BYTES,
+    ReceiveBuffer,
+    Transport,
+    allocate_memory,
+)
 
 MIB = 1 << 20
 
@@ -92,6 +100,17 @@ def test_memory_is_taken_as_bytes_arrive(pair: tuple[Transport, socket.socket], 
         assert tracemalloc.get_traced_memory()[1] < 16 * MIB
     finally:
         tracemalloc.stop()
+
+
+def test_memory_for_a_large_answer_is_not_written_before_the_answer_comes() -> None:
+    def read_resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    allocate_memory(2 * MIB)  # numpy is there
+    before = read_resident_bytes()
+    memory = allocate_memory(256 * MIB)
+    assert (len(memory), memory.format, memory.readonly) == (256 * MIB, "B", False)
+    assert read_resident_bytes() - before < 16 * MIB
 
 
 @pytest.mark.parametrize("expected", [0, 32 * MIB])

@@ -30,9 +30,10 @@ from watershed.replicator.partition_states import Reinspect
 from watershed.replicator.recovery.log_inspection import BrokerAddress
 from watershed.replicator.transport import sender as sender_module
 from watershed.replicator.transport.active_copy import CALM_FETCHES, ActiveCopy
+from watershed.replicator.transport.answer_delivery import deliver_answer
 from watershed.replicator.transport.broker_connection import TrafficClass
 from watershed.replicator.transport.broker_threads import SourceBrokerThreads, TargetBrokerThreads
-from watershed.replicator.transport.fetcher import Fetcher, _can_fetch, _deliver_or_stop
+from watershed.replicator.transport.fetcher import Fetcher, _can_fetch
 from watershed.replicator.transport.rate_limit import RateLimit
 from watershed.replicator.transport.sender import Sender
 from watershed.replicator.transport.stall_detector import StallDetector
@@ -94,10 +95,10 @@ def test_a_partition_changes_lanes_only_when_its_runs_are_with_the_ledger() -> N
     def other_lane() -> None:
         handed_over.append(active.kind)
         if len(handed_over) == 1:
-            _deliver_or_stop(active, answer(9, data(3), commit(4, 1), data(5)))
+            deliver_answer(active, answer(9, data(3), commit(4, 1), data(5)))
 
     active.room = other_lane
-    _deliver_or_stop(active, answer(9, data(0), commit(1, 1), data(2)))
+    deliver_answer(active, answer(9, data(0), commit(1, 1), data(2)))
     assert handed_over == ["bulk"]
     announced = [*map(OffsetRun, *ledger._open), *ledger._waiting]
     assert announced == [OffsetRun(1, 2), OffsetRun(3, 5)]
@@ -110,7 +111,7 @@ def test_the_lane_that_a_partition_comes_back_to_is_woken() -> None:
     active.room = lambda: woken.append(active.kind)
     for _ in range(CALM_FETCHES):
         assert woken == []
-        _deliver_or_stop(active, answer(0))
+        deliver_answer(active, answer(0))
     assert woken == ["live"]
 
 
@@ -205,7 +206,7 @@ def test_a_live_partition_that_waits_for_room_does_not_wait_out_a_poll(monkeypat
     scene = OneCopy(monkeypatch, Waits)
     full = active_copy_of(source_id=scene.cluster.create_topic("full", 1).topic_id)
     for at in range(MAX_BATCHES_IN_FLIGHT):
-        _deliver_or_stop(full, answer(at + 1, data(at)))
+        deliver_answer(full, answer(at + 1, data(at)))
     full.is_busy = False
     scene.fetcher.put(full)
     scene.fetcher._round()
@@ -391,7 +392,7 @@ def test_a_partition_is_never_sent_by_two_lanes_at_once() -> None:
     live, bulk = link._senders["live"], link._senders["bulk"]
     active = active_copy_of()
     link.add(active)
-    _deliver_or_stop(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
+    deliver_answer(active, answer(9, data(0), data(1), data(2)))  # not at the end: it is to go by the bulk thread
     assert active.kind == "bulk"
     original = live._offer
 
@@ -458,7 +459,7 @@ def test_requests_of_a_long_way_leave_at_even_distances(
     sender._round_trip_s = round_trip_s
     for _ in range(2):
         active = active_copy_of()
-        _deliver_or_stop(active, answer(1, data(0)))
+        deliver_answer(active, answer(1, data(0)))
         active.kind = active.carrier = kind
         sender.put(active)
         with suppress(Awaited):
@@ -484,7 +485,7 @@ def test_a_worker_that_stood_still_for_a_whole_session_sends_nothing_more(
     monkeypatch.setattr(sender, "_connection", wire)
     monkeypatch.setattr(sender, "_check_connection", lambda: None)
     monkeypatch.setattr(sender, "_sleep", lambda _seconds: False)
-    _deliver_or_stop(active, answer(1, data(0)))
+    deliver_answer(active, answer(1, data(0)))
     sender.put(active)
     now[0] += stood_s
     with suppress(Awaited):
@@ -524,7 +525,7 @@ def test_a_registry_that_does_not_answer_is_this_partitions_trouble() -> None:
         raise Unreachable("the registry of onprem cannot be read", alias="onprem")
 
     active = active_copy_of(leave_out)
-    _deliver_or_stop(active, answer(1, data(0)))
+    deliver_answer(active, answer(1, data(0)))
     assert active.copy.trouble == Reinspect("the registry of onprem cannot be read")
     assert (active.copy.source.position, active.copy.queue.buffered) == (0, 0)
 
@@ -534,7 +535,7 @@ def test_an_answer_that_breaks_us_becomes_a_loud_state_in_the_end(caplog: pytest
         raise IndexError("out of range")
 
     active = active_copy_of(leave_out)
-    _deliver_or_stop(active, answer(1, data(0)))
+    deliver_answer(active, answer(1, data(0)))
     trouble = active.copy.trouble
     assert isinstance(trouble, Reinspect)
     assert trouble.halts_as == "rejected"
@@ -557,7 +558,7 @@ def test_tiny_batches_are_left_on_the_source_while_others_wait() -> None:
     active = active_copy_of()
     for at in range(MAX_BATCHES_IN_FLIGHT):
         assert _can_fetch(active)
-        _deliver_or_stop(active, answer(at + 1, data(at)))
+        deliver_answer(active, answer(at + 1, data(at)))
     assert not _can_fetch(active)
     answered_in_turn(active)
     assert _can_fetch(active)
@@ -567,10 +568,10 @@ def test_one_tiny_batch_waits_at_most_while_several_are_on_their_way() -> None:
     """To a target far away it is sent a little later; what has come until then goes with it."""
     active = active_copy_of()
     for at in range(2):
-        _deliver_or_stop(active, answer(at + 1, data(at)))
+        deliver_answer(active, answer(at + 1, data(at)))
         assert active.sequenced_copy.next_outgoing() is not None
     assert _can_fetch(active)
-    _deliver_or_stop(active, answer(3, data(2)))
+    deliver_answer(active, answer(3, data(2)))
     assert not _can_fetch(active)
     assert active.sequenced_copy.next_outgoing() is not None
     assert _can_fetch(active)
@@ -579,5 +580,5 @@ def test_one_tiny_batch_waits_at_most_while_several_are_on_their_way() -> None:
 def test_batches_of_some_size_are_fetched_ahead() -> None:
     active = active_copy_of()
     for at in range(3 * MAX_BATCHES_IN_FLIGHT):
-        _deliver_or_stop(active, answer(at + 1, data(at, size=20_000)))
+        deliver_answer(active, answer(at + 1, data(at, size=20_000)))
     assert _can_fetch(active)

@@ -19,19 +19,11 @@ from watershed.replicator.batch.record_batch import RawBatch, decode_batch, deco
 from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records
 from watershed.spark.errors import SparkError
 from watershed.spark.transform import record_arrays
+from watershed.spark.transform.changed_rows import ChangedRecords, ChangeOrder, DecisionReader, pack_rows
 from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.field_records import parse_unknown_schema, render_unknown_schema
 from watershed.spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
-from watershed.spark.transform.record_rows import (
-    ChangedRecords,
-    ChangeOrder,
-    DecisionReader,
-    RowBuilder,
-    RowNeeds,
-    SourcePart,
-    open_parts,
-    pack_rows,
-)
+from watershed.spark.transform.record_rows import RowBuilder, RowNeeds, SourcePart, open_parts
 from watershed.topology.egress_compression import EgressCompression
 from watershed.topology.record_transform import RecordTransform, parse_changed_part
 

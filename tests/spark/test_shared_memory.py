@@ -13,7 +13,8 @@ import pytest
 
 from watershed.replicator.batch.record_batch import decode_batch, decode_batches
 from watershed.replicator.batch.records import RawRecord, build_raw_batch
-from watershed.spark.transform.record_rows import ChangeOrder, RowNeeds, SourcePart, open_parts, pack_rows
+from watershed.spark.transform.changed_rows import ChangeOrder, pack_rows
+from watershed.spark.transform.record_rows import RowNeeds, SourcePart, open_parts
 from watershed.spark.transform.shared_memory import (
     MemoryFile,
     MemoryRegion,

@@ -33,6 +33,7 @@ from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
 from watershed.clusters.varints import decode_zigzag, encode_zigzag
 from watershed.replicator.batch.egress_compression import compress_batch
 from watershed.replicator.batch.record_batch import decode_batch
+from watershed.replicator.batch.record_columns import Mask, Numbers
 from watershed.spark.errors import SparkError
 from watershed.spark.transform.column_types import list_column
 from watershed.spark.transform.field_plan import FieldPlan
@@ -81,6 +82,7 @@ _PLACES: Final[Mapping[str, str]] = {"_timestamp": "timestamp", "topic": "topic"
 _ALWAYS_SENT: Final = frozenset({"_part", "_source", "_left_out", "_problem", "offset"})
 FIELDS_COLUMN: Final = "_{}_fields"  # of a key or value whose schema stands in a registry: a struct
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
+_OF_A_ROW: Final = frozenset({"_part", "_source", "offset"})  # what says nothing of the other records alike
 TRANSFORMED_COLUMNS: Final = (
     "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, saved bigint, "
     "spans array<bigint>, reason string"
@@ -103,7 +105,8 @@ class SourcePart(NamedTuple):
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
     batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
     what is known of the ids in front of its keys and values. compression: of batches that have no codec. places: where
-    its records were found in the batches, if somebody has opened it before."""
+    its records were found in the batches, if somebody has opened it before. alike: where one row stands for all records
+    that expressions cannot tell apart, the number of that row for each record, a byte each."""
 
     number: int
     topic: str
@@ -117,6 +120,7 @@ class SourcePart(NamedTuple):
     schemas: RecordSchemas = NO_RECORD_SCHEMAS
     compression: EgressCompression | None = None
     places: MemoryRegion | None = None
+    alike: MemoryRegion | None = None
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
@@ -130,7 +134,7 @@ class SourcePart(NamedTuple):
 class RowNeeds:
     """What expressions look at, so that nothing else is made of a record. nulls: of which of `key` and `value`, as
     bytes, they only ask whether it is null: then its content does not travel. places: which of the columns that say
-    where and when a record was written."""
+    where and when a record was written. offset: whether that is looked at; it travels anyway."""
 
     key: bool
     value: bool
@@ -141,6 +145,7 @@ class RowNeeds:
     nulls: frozenset[str] = frozenset()
     fields: tuple[FieldPlan, ...] = ()
     places: frozenset[str] = frozenset()
+    offset: bool = True
 
     @classmethod
     def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> RowNeeds:
@@ -158,7 +163,15 @@ class RowNeeds:
             frozenset(_ASKS_FOR_NULL.findall(texts)),
             tuple(plan for plan in plans if plan.columns.num_fields or plan.drops),
             frozenset(column for column, name in _PLACES.items() if name in texts),
+            "offset" in texts,
         )
+
+    @property
+    def can_share_rows(self) -> bool:
+        """Whether records of a part differ for expressions only in which of key and value are null. Expressions are
+        functions of what they look at, so one row then stands for all records alike."""
+        whole = self.key or self.value or self.key_text or self.value_text or self.headers or self.offset
+        return not whole and not self.fields and "_timestamp" not in self.places
 
     @property
     def columns(self) -> list[str]:
@@ -210,47 +223,50 @@ class RowBuilder:
     def build(self, part: SourcePart) -> Iterator[pa.RecordBatch]:
         """The records of a part, the part itself with the first of them. Raises BadBatch."""
         records = part.open()
-        n = len(records)
-        if not n:
+        if not len(records):
             return
         key_text, key_problems = _read_texts(self.needs.key_text, records.key, "the key")
         value_text, value_problems = _read_texts(self.needs.value_text, records.value, "the value")
         fields, field_problems = self._read_fields(part, records)
-        problems = pa.nulls(n, pa.string())
-        if key_problems or value_problems or field_problems:
-            told = field_problems | value_problems | key_problems
-            problems = pa.array([told.get(row) for row in range(n)], pa.string())
-        left_out = pa.repeat(False, n)
-        if part.leave_out:
-            left_out = pa.array(np.isin(records.offset, np.array(part.leave_out, dtype=np.int64)))
+        told = field_problems | value_problems | key_problems
+        left_out = np.isin(records.offset, np.array(part.leave_out, dtype=np.int64))
+        rows, alike = records, None
+        if self.needs.can_share_rows and not told and part.output and records.is_of_one_piece:
+            firsts, alike = find_alike(records, left_out)
+            rows, left_out = records.take(firsts), left_out[firsts]
+        n = len(rows)
+        problems = pa.array([told.get(row) for row in range(n)], pa.string()) if told else pa.nulls(n, pa.string())
         make: dict[str, Callable[[], pa.Array]] = {
             "_part": lambda: pa.repeat(pa.scalar(part.number, pa.int32()), n),
             "_source": lambda: pa.concat_arrays(
-                [pa.array([pickle.dumps(self._share_places(part, records))], _Binary), pa.nulls(n - 1, _Binary)]
+                [pa.array([pickle.dumps(self._share_places(part, records, alike))], _Binary), pa.nulls(n - 1, _Binary)]
             ),
-            "_left_out": lambda: left_out,
+            "_left_out": lambda: pa.array(left_out),
             "_problem": lambda: problems,
-            "_timestamp": lambda: pa.array(records.timestamp),
-            "_key": lambda: self._show(self.needs.key, records.key),
-            "_value": lambda: self._show(self.needs.value, records.value),
+            "_timestamp": lambda: pa.array(rows.timestamp),
+            "_key": lambda: self._show(self.needs.key, rows.key),
+            "_value": lambda: self._show(self.needs.value, rows.value),
             "_key_text": lambda: key_text,
             "_value_text": lambda: value_text,
             "topic": lambda: pa.repeat(part.topic, n),
             "partition": lambda: pa.repeat(pa.scalar(part.partition, pa.int32()), n),
-            "offset": lambda: pa.array(records.offset),
-            "headers": lambda: self._read_headers(records.headers),
+            "offset": lambda: pa.array(rows.offset),
+            "headers": lambda: self._read_headers(rows.headers),
         }
         yield from self._name({name: make[name]() for name in self.needs.columns}, fields)
 
-    def _share_places(self, part: SourcePart, records: RecordArrays) -> SourcePart:
+    def _share_places(self, part: SourcePart, records: RecordArrays, alike: Numbers | None) -> SourcePart:
         """The part as the process behind the SQL gets it, which need not look for the records again."""
         if not part.output or not records.is_of_one_piece:
             return part
         if part.output not in self._places:
             self._places[part.output] = RegionWriter(part.output, _PLACES_AREA + find_task_number())
-        pieces = records.render_places()
-        at = self._places[part.output].append(pieces)
-        return part._replace(places=MemoryRegion(part.output, at, sum(map(len, pieces))))
+        writer, pieces = self._places[part.output], records.render_places()
+        places = MemoryRegion(part.output, writer.append(pieces), sum(map(len, pieces)))
+        if alike is None:
+            return part._replace(places=places)
+        at = writer.append([alike.astype(np.uint8).data])
+        return part._replace(places=places, alike=MemoryRegion(part.output, at, len(alike)))
 
     def build_note(self, number: int, offset: int, note: str, source: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """A row that stands for no record: it passes the SQL untouched. source: the part where it has no records,
@@ -301,6 +317,14 @@ class RowBuilder:
         rows = max(min(_MOST_ROWS, n * _TABLE_BYTES // max(table.nbytes, 1)), _LEAST_ROWS)
         for start in range(0, n, rows):
             yield table.slice(start, rows)
+
+
+def find_alike(records: RecordArrays, left_out: Mask) -> tuple[list[int], Numbers]:
+    """The first record of each kind, and the kind of each record: by which of key and value are null, and whether it is
+    left out."""
+    kinds = (records.key.size < 0) | (records.value.size < 0).astype(np.uint8) << 1 | left_out.astype(np.uint8) << 2
+    _, firsts, alike = np.unique(kinds, return_index=True, return_inverse=True)
+    return firsts.tolist(), alike
 
 
 def open_assigned(needs: RowNeeds, path: str, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -521,6 +545,7 @@ class DecisionReader:
     _part: SourcePart | None = None
     _records: RecordArrays | None = None
     _at: int = 0
+    _shared: list[pa.RecordBatch] = field(default_factory=list)  # rows of the part so far, that stand for many records
 
     def read(self, table: pa.RecordBatch) -> Iterator[ChangedRecords]:
         """Raises SparkError where rows are not those of the records, as no plan of ours makes them."""
@@ -529,23 +554,42 @@ class DecisionReader:
         turns = np.flatnonzero(begins[1:] | (np.diff(numbers) != 0)) + 1
         for first, end in pairwise([0, *turns.tolist(), table.num_rows]):
             if end > first:
-                yield self._read_rows(table.slice(first, end - first))
+                yield from self._read_rows(table.slice(first, end - first))
 
-    def _read_rows(self, rows: pa.RecordBatch) -> ChangedRecords:
+    def _read_rows(self, rows: pa.RecordBatch) -> Iterator[ChangedRecords]:
         packed = rows.column("_source")[0].as_py()
         if packed is not None:
             self._part = pickle.loads(packed)  # noqa: S301  from the task before
-            self._records, self._at = self._part.open(), 0
+            self._records, self._at, self._shared = self._part.open(), 0, []
         if self._part is None or self._records is None:
             raise SparkError("rows of a part came without the part")
         if packed is not None and not len(self._records):  # the row stands for the part
-            return ChangedRecords(self._part, self._records, self._records, [], True)
+            yield ChangedRecords(self._part, self._records, self._records, [], True)
+            return
+        if self._part.alike is not None:
+            yield from self._spread_rows(self._part, self._part.alike, self._records, rows)
+            return
         records = self._records.slice(self._at, self._at + rows.num_rows)
         self._at += rows.num_rows
-        if not np.array_equal(records.offset, rows.column("offset").to_numpy()):
-            where = f"{self._part.topic}-{self._part.partition}"
-            raise SparkError(f"rows of {where} came in another order than its records")
-        return self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
+        _require_offsets(self._part, records.offset, rows)
+        yield self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
+
+    def _spread_rows(
+        self, part: SourcePart, alike: MemoryRegion, records: RecordArrays, rows: pa.RecordBatch
+    ) -> Iterator[ChangedRecords]:
+        """Once all rows of the part are there: each decides about all records that it stands for."""
+        self._shared.append(rows)
+        kinds = np.frombuffer(alike.read(), dtype=np.uint8)
+        found, firsts = np.unique(kinds, return_index=True)
+        if sum(each.num_rows for each in self._shared) < len(found):
+            return
+        [whole] = pa.Table.from_batches(self._shared).combine_chunks().to_batches()
+        _require_offsets(part, records.offset[firsts], whole)
+        decided = whole.select([name for name in whole.schema.names if name not in _OF_A_ROW])
+        for start in range(0, len(records), _MOST_ROWS):
+            end = min(start + _MOST_ROWS, len(records))
+            spread = decided.take(pa.array(kinds[start:end]))
+            yield self._decide(part, records.slice(start, end), spread)._replace(is_last=end == len(records))
 
     def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
         readers = self.order.build_readers(part.schemas)
@@ -594,6 +638,11 @@ class DecisionReader:
         changed = records.replace(*(BinaryColumn.of(each) for each in (keys, values, headers)))
         kept_records = _write_target_ids(changed.take(kept), part.schemas)
         return ChangedRecords(part, kept_records, records.take(rejected), reasons, False)
+
+
+def _require_offsets(part: SourcePart, offsets: Numbers, rows: pa.RecordBatch) -> None:
+    if not np.array_equal(offsets, rows.column("offset").to_numpy()):
+        raise SparkError(f"rows of {part.topic}-{part.partition} came in another order than its records")
 
 
 def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordArrays:

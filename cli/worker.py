@@ -68,9 +68,11 @@ def worker(
     if processes > 1:
         return _parent(path, target, processes, where, form)
 
-    from watershed.replicator.worker.settled_heap import share_one_heap
+    from watershed.replicator.worker.settled_heap import keep_freed_memory, share_one_heap
 
     share_one_heap()  # what is imported below starts threads
+    if transforms:  # each micro-batch takes and frees 100 MB
+        keep_freed_memory()
     from watershed.replicator.worker.log_format import configure_logging
     from watershed.replicator.worker.worker import run_worker
 

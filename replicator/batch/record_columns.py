@@ -30,7 +30,7 @@ _LONGEST_VARINT: Final = 5  # bytes of those that are read here: 35 bits, deltas
 _SEVEN, _SEVEN_BITS, _CONTINUED = np.uint64(7), np.uint64(0x7F), np.uint64(0x80)
 _NOWHERE: Final = 1 << 40  # behind the end of every answer
 # Below these numbers the steps of numpy cost more than one batch or record after the other.
-_FEW_BATCHES: Final = 16
+_FEW_BATCHES: Final = 64  # 17 µs a step, 0.25 µs a record: measured with 50 to 9,000 records of 100 and 1,000 B
 _FEW_RECORDS: Final = 48
 
 
@@ -132,7 +132,7 @@ def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[
     for step in range(int(left[0])):
         walking = int(np.searchsorted(-left, -step, side="left"))  # those that have more than `step` records
         if walking < _FEW_BATCHES and step:
-            _find_rest(octets.data, starts, stops, at[:walking], row[:walking] + step, left[:walking] - step)
+            _find_rest(octets, starts, stops, at[:walking], row[:walking] + step, left[:walking] - step)
             break
         lengths, behind = decode_varints_at(octets, at[:walking])
         starts[row[:walking] + step] = behind
@@ -141,36 +141,34 @@ def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[
     return starts, stops, ends == bodies.stops
 
 
-def _find_rest(data: memoryview, starts: Numbers, stops: Numbers, at: Numbers, row: Numbers, left: Numbers) -> None:
+def _find_rest(octets: _Bytes, starts: Numbers, stops: Numbers, at: Numbers, row: Numbers, left: Numbers) -> None:
     """The same of a few batches of which `left` records are to be found from `at` on."""
     for place, first, count in zip(at.tolist(), row.tolist(), left.tolist(), strict=True):
-        begins, ends = _walk_records(data, place, count)
-        found = first + len(begins)
-        starts[first:found], stops[first:found] = begins, ends
+        edges = np.array(_walk_records(octets.data, place, count), dtype=np.int64)
+        found = first + len(edges) - 1
+        starts[first:found], stops[first:found] = decode_varints_at(octets, edges[:-1])[1], edges[1:]
         starts[found : first + count], stops[found : first + count] = 0, _NOWHERE
 
 
-def _walk_records(data: memoryview, place: int, count: int) -> tuple[list[int], list[int]]:
-    """Where `count` records begin behind their lengths, and where they end; fewer where a length makes no sense. Most
-    lengths have one or two bytes, which are read here: a call for each would cost more than all else."""
-    begins: list[int] = []
-    ends: list[int] = []
-    size = len(data)
+def _walk_records(data: memoryview, place: int, count: int) -> list[int]:
+    """Where the lengths of `count` records stand, and where the last of them ends; fewer where a length makes no sense.
+    Most lengths have one or two bytes, which are read here: a call for each would cost more than all else."""
+    edges = [place]
+    size, append = len(data), edges.append
     with contextlib.suppress(IndexError, ValueError):
         for _ in range(count):
             low = data[place]
             if low < 0x80:
-                length, start = (low >> 1) ^ -(low & 1), place + 1
+                place += (low >> 1) + 1
             elif (high := data[place + 1]) < 0x80:
-                length, start = ((low & 0x7F | high << 7) >> 1) ^ -(low & 1), place + 2
+                place += ((low & 0x7F | high << 7) >> 1) + 2
             else:
                 length, start = decode_zigzag(data, place)
-            if not 0 <= length <= size:
+                place = start + length
+            if low & 1 or place > size:  # a negative length, or one beyond the end
                 break
-            place = start + length
-            begins.append(start)
-            ends.append(place)
-    return begins, ends
+            append(place)
+    return edges
 
 
 def decode_varints_at(octets: _Bytes, at: Numbers) -> tuple[Numbers, Numbers]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise, zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
 from watershed.clusters.varints import encode_zigzag
 from watershed.replicator.batch.egress_compression import compress_batch
 from watershed.replicator.batch.record_batch import decode_batch
+from watershed.replicator.batch.record_columns import Numbers
 from watershed.spark.errors import SparkError
 from watershed.spark.transform.column_types import list_column
 from watershed.spark.transform.field_plan import FieldPlan
@@ -36,11 +37,12 @@ from watershed.spark.transform.record_arrays import (
     measure_records,
 )
 from watershed.spark.transform.record_headers import list_raw_headers
-from watershed.spark.transform.record_rows import SourcePart, find_task_number, freeze_modules
-from watershed.spark.transform.shared_memory import RegionWriter
+from watershed.spark.transform.record_rows import MOST_ROWS, SourcePart, find_task_number, freeze_modules
+from watershed.spark.transform.shared_memory import MemoryRegion, RegionWriter
 from watershed.topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
+_OF_A_ROW: Final = frozenset({"_part", "_source", "offset"})  # what says nothing of the other records alike
 TRANSFORMED_COLUMNS: Final = (
     "part int, offset bigint, timestamp bigint, data binary, at bigint, size bigint, saved bigint, "
     "spans array<bigint>, reason string"
@@ -174,6 +176,7 @@ class DecisionReader:
     _part: SourcePart | None = None
     _records: RecordArrays | None = None
     _at: int = 0
+    _shared: list[pa.RecordBatch] = field(default_factory=list)  # rows of the part so far, that stand for many records
 
     def read(self, table: pa.RecordBatch) -> Iterator[ChangedRecords]:
         """Raises SparkError where rows are not those of the records, as no plan of ours makes them."""
@@ -182,23 +185,42 @@ class DecisionReader:
         turns = np.flatnonzero(begins[1:] | (np.diff(numbers) != 0)) + 1
         for first, end in pairwise([0, *turns.tolist(), table.num_rows]):
             if end > first:
-                yield self._read_rows(table.slice(first, end - first))
+                yield from self._read_rows(table.slice(first, end - first))
 
-    def _read_rows(self, rows: pa.RecordBatch) -> ChangedRecords:
+    def _read_rows(self, rows: pa.RecordBatch) -> Iterator[ChangedRecords]:
         packed = rows.column("_source")[0].as_py()
         if packed is not None:
             self._part = pickle.loads(packed)  # noqa: S301  from the task before
-            self._records, self._at = self._part.open(), 0
+            self._records, self._at, self._shared = self._part.open(), 0, []
         if self._part is None or self._records is None:
             raise SparkError("rows of a part came without the part")
         if packed is not None and not len(self._records):  # the row stands for the part
-            return ChangedRecords(self._part, self._records, self._records, [], True)
+            yield ChangedRecords(self._part, self._records, self._records, [], True)
+            return
+        if self._part.alike is not None:
+            yield from self._spread_rows(self._part, self._part.alike, self._records, rows)
+            return
         records = self._records.slice(self._at, self._at + rows.num_rows)
         self._at += rows.num_rows
-        if not np.array_equal(records.offset, rows.column("offset").to_numpy()):
-            where = f"{self._part.topic}-{self._part.partition}"
-            raise SparkError(f"rows of {where} came in another order than its records")
-        return self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
+        _require_offsets(self._part, records.offset, rows)
+        yield self._decide(self._part, records, rows)._replace(is_last=self._at == len(self._records))
+
+    def _spread_rows(
+        self, part: SourcePart, alike: MemoryRegion, records: RecordArrays, rows: pa.RecordBatch
+    ) -> Iterator[ChangedRecords]:
+        """Once all rows of the part are there: each decides about all records that it stands for."""
+        self._shared.append(rows)
+        kinds = np.frombuffer(alike.read(), dtype=np.uint8)
+        found, firsts = np.unique(kinds, return_index=True)
+        if sum(each.num_rows for each in self._shared) < len(found):
+            return
+        [whole] = pa.Table.from_batches(self._shared).combine_chunks().to_batches()
+        _require_offsets(part, records.offset[firsts], whole)
+        decided = whole.select([name for name in whole.schema.names if name not in _OF_A_ROW])
+        for start in range(0, len(records), MOST_ROWS):
+            end = min(start + MOST_ROWS, len(records))
+            spread = decided.take(pa.array(kinds[start:end]))
+            yield self._decide(part, records.slice(start, end), spread)._replace(is_last=end == len(records))
 
     def _decide(self, part: SourcePart, records: RecordArrays, rows: pa.RecordBatch) -> ChangedRecords:
         readers = self.order.build_readers(part.schemas)
@@ -247,6 +269,11 @@ class DecisionReader:
         changed = records.replace(*(BinaryColumn.of(each) for each in (keys, values, headers)))
         kept_records = _write_target_ids(changed.take(kept), part.schemas)
         return ChangedRecords(part, kept_records, records.take(rejected), reasons, False)
+
+
+def _require_offsets(part: SourcePart, offsets: Numbers, rows: pa.RecordBatch) -> None:
+    if not np.array_equal(offsets, rows.column("offset").to_numpy()):
+        raise SparkError(f"rows of {part.topic}-{part.partition} came in another order than its records")
 
 
 def _write_target_ids(records: RecordArrays, schemas: RecordSchemas) -> RecordArrays:

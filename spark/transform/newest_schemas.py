@@ -29,7 +29,7 @@ class UnfitVersion(NamedTuple):
 def find_unfit_versions(flow: PlanFlow, plans: Sequence[FieldPlan], registry: RegistryClient) -> Iterator[UnfitVersion]:
     """Of the subjects that are called after topics of the flow. plans: what it reads and changes, by side. Raises what
     `RegistryClient` raises, CompilerFailed."""
-    by_side = {plan.side: plan for plan in plans if plan.columns.num_fields or plan.sets or plan.drops}
+    by_side = _list_opened(plans)
     for subject in registry.subjects() if by_side else ():
         side = parse_subject(subject).side
         versions = registry.versions(subject) if side in by_side and is_subject_of_topics(flow, subject) else []
@@ -40,3 +40,17 @@ def find_unfit_versions(flow: PlanFlow, plans: Sequence[FieldPlan], registry: Re
         reason = writer if isinstance(writer, str) else explain_unfit_schema(writer, by_side[side])
         if reason:
             yield UnfitVersion(subject, newest.version, side, reason)
+
+
+def find_sides_without_subjects(
+    flow: PlanFlow, plans: Sequence[FieldPlan], registry: RegistryClient
+) -> list[SubjectSide]:
+    """Of those that the flow opens: where no subject is called after a topic of it, so that `find_unfit_versions` has
+    nothing to compare. Raises what `RegistryClient` raises."""
+    subjects = registry.subjects() if plans else []
+    found = {parse_subject(subject).side for subject in subjects if is_subject_of_topics(flow, subject)}
+    return [side for side in _list_opened(plans) if side not in found]
+
+
+def _list_opened(plans: Sequence[FieldPlan]) -> dict[SubjectSide, FieldPlan]:
+    return {plan.side: plan for plan in plans if plan.columns.num_fields or plan.sets or plan.drops}

@@ -8,7 +8,9 @@ import gc
 from pyspark.daemon import manager
 
 import watershed.spark.transform.changed_rows  # noqa: F401
+from watershed.replicator.worker.settled_heap import keep_freed_memory
 
 if __name__ == "__main__":
+    keep_freed_memory()
     gc.freeze()  # a collection in one process would copy the pages that all share
     manager()

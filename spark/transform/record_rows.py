@@ -27,6 +27,7 @@ from watershed.clusters.registry.record_schemas import (
     read_schema_id,
 )
 from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
+from watershed.replicator.batch.record_columns import Mask, Numbers
 from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.field_records import SchemaReader, render_unknown_schema
 from watershed.spark.transform.record_arrays import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from watershed.topology.secret_ref import SecretRef
 
 # Of one Arrow batch between SQL and Python: as many rows as take about _TABLE_BYTES, within these bounds.
-_LEAST_ROWS, _MOST_ROWS, _TABLE_BYTES = 64, 32_768, 4 << 20
+_LEAST_ROWS, MOST_ROWS, _TABLE_BYTES = 64, 32_768, 4 << 20
 _PLACES_AREA: Final = 1 << 20  # of memory: the first of areas behind those that tasks write results to
 SECRET_COLUMN: Final = "_secret_{}"  # noqa: S105  the name of a column
 # Of each record: name → type. _source: the part that it is of, pickled, in the part's first row. _key, _value: as
@@ -86,7 +87,8 @@ class SourcePart(NamedTuple):
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
     batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
     what is known of the ids in front of its keys and values. compression: of batches that have no codec. places: where
-    its records were found in the batches, if somebody has opened it before."""
+    its records were found in the batches, if somebody has opened it before. alike: where one row stands for all records
+    that expressions cannot tell apart, the number of that row for each record, a byte each."""
 
     number: int
     topic: str
@@ -100,6 +102,7 @@ class SourcePart(NamedTuple):
     schemas: RecordSchemas = NO_RECORD_SCHEMAS
     compression: EgressCompression | None = None
     places: MemoryRegion | None = None
+    alike: MemoryRegion | None = None
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
@@ -113,7 +116,7 @@ class SourcePart(NamedTuple):
 class RowNeeds:
     """What expressions look at, so that nothing else is made of a record. nulls: of which of `key` and `value`, as
     bytes, they only ask whether it is null: then its content does not travel. places: which of the columns that say
-    where and when a record was written."""
+    where and when a record was written. offset: whether that is looked at; it travels anyway."""
 
     key: bool
     value: bool
@@ -124,6 +127,7 @@ class RowNeeds:
     nulls: frozenset[str] = frozenset()
     fields: tuple[FieldPlan, ...] = ()
     places: frozenset[str] = frozenset()
+    offset: bool = True
 
     @classmethod
     def of(cls, transform: RecordTransform, plans: Iterable[FieldPlan] = ()) -> RowNeeds:
@@ -141,7 +145,15 @@ class RowNeeds:
             frozenset(_ASKS_FOR_NULL.findall(texts)),
             tuple(plan for plan in plans if plan.columns.num_fields or plan.drops),
             frozenset(column for column, name in _PLACES.items() if name in texts),
+            "offset" in texts,
         )
+
+    @property
+    def can_share_rows(self) -> bool:
+        """Whether records of a part differ for expressions only in which of key and value are null. Expressions are
+        functions of what they look at, so one row then stands for all records alike."""
+        whole = self.key or self.value or self.key_text or self.value_text or self.headers or self.offset
+        return not whole and not self.fields and "_timestamp" not in self.places
 
     @property
     def columns(self) -> list[str]:
@@ -198,47 +210,50 @@ class RowBuilder:
     def build(self, part: SourcePart) -> Iterator[pa.RecordBatch]:
         """The records of a part, the part itself with the first of them. Raises BadBatch."""
         records = part.open()
-        n = len(records)
-        if not n:
+        if not len(records):
             return
         key_text, key_problems = _read_texts(self.needs.key_text, records.key, "the key")
         value_text, value_problems = _read_texts(self.needs.value_text, records.value, "the value")
         fields, field_problems = self._read_fields(part, records)
-        problems = pa.nulls(n, pa.string())
-        if key_problems or value_problems or field_problems:
-            told = field_problems | value_problems | key_problems
-            problems = pa.array([told.get(row) for row in range(n)], pa.string())
-        left_out = pa.repeat(False, n)
-        if part.leave_out:
-            left_out = pa.array(np.isin(records.offset, np.array(part.leave_out, dtype=np.int64)))
+        told = field_problems | value_problems | key_problems
+        left_out = np.isin(records.offset, np.array(part.leave_out, dtype=np.int64))
+        rows, alike = records, None
+        if self.needs.can_share_rows and not told and part.output and records.is_of_one_piece:
+            firsts, alike = find_alike(records, left_out)
+            rows, left_out = records.take(firsts), left_out[firsts]
+        n = len(rows)
+        problems = pa.array([told.get(row) for row in range(n)], pa.string()) if told else pa.nulls(n, pa.string())
         make: dict[str, Callable[[], pa.Array]] = {
             "_part": lambda: pa.repeat(pa.scalar(part.number, pa.int32()), n),
             "_source": lambda: pa.concat_arrays(
-                [pa.array([pickle.dumps(self._share_places(part, records))], _Binary), pa.nulls(n - 1, _Binary)]
+                [pa.array([pickle.dumps(self._share_places(part, records, alike))], _Binary), pa.nulls(n - 1, _Binary)]
             ),
-            "_left_out": lambda: left_out,
+            "_left_out": lambda: pa.array(left_out),
             "_problem": lambda: problems,
-            "_timestamp": lambda: pa.array(records.timestamp),
-            "_key": lambda: self._show(self.needs.key, records.key),
-            "_value": lambda: self._show(self.needs.value, records.value),
+            "_timestamp": lambda: pa.array(rows.timestamp),
+            "_key": lambda: self._show(self.needs.key, rows.key),
+            "_value": lambda: self._show(self.needs.value, rows.value),
             "_key_text": lambda: key_text,
             "_value_text": lambda: value_text,
             "topic": lambda: pa.repeat(part.topic, n),
             "partition": lambda: pa.repeat(pa.scalar(part.partition, pa.int32()), n),
-            "offset": lambda: pa.array(records.offset),
-            "headers": lambda: self._read_headers(records.headers),
+            "offset": lambda: pa.array(rows.offset),
+            "headers": lambda: self._read_headers(rows.headers),
         }
         yield from self._name({name: make[name]() for name in self.needs.columns}, fields)
 
-    def _share_places(self, part: SourcePart, records: RecordArrays) -> SourcePart:
+    def _share_places(self, part: SourcePart, records: RecordArrays, alike: Numbers | None) -> SourcePart:
         """The part as the process behind the SQL gets it, which need not look for the records again."""
         if not part.output or not records.is_of_one_piece:
             return part
         if part.output not in self._places:
             self._places[part.output] = RegionWriter(part.output, _PLACES_AREA + find_task_number())
-        pieces = records.render_places()
-        at = self._places[part.output].append(pieces)
-        return part._replace(places=MemoryRegion(part.output, at, sum(map(len, pieces))))
+        writer, pieces = self._places[part.output], records.render_places()
+        places = MemoryRegion(part.output, writer.append(pieces), sum(map(len, pieces)))
+        if alike is None:
+            return part._replace(places=places)
+        at = writer.append([alike.astype(np.uint8).data])
+        return part._replace(places=places, alike=MemoryRegion(part.output, at, len(alike)))
 
     def build_note(self, number: int, offset: int, note: str, source: bytes | None = None) -> Iterator[pa.RecordBatch]:
         """A row that stands for no record: it passes the SQL untouched. source: the part where it has no records,
@@ -286,9 +301,17 @@ class RowBuilder:
             arrays.append(pa.repeat(secret, n))
             names.append(SECRET_COLUMN.format(name))
         table = pa.RecordBatch.from_arrays(arrays, names=names)
-        rows = max(min(_MOST_ROWS, n * _TABLE_BYTES // max(table.nbytes, 1)), _LEAST_ROWS)
+        rows = max(min(MOST_ROWS, n * _TABLE_BYTES // max(table.nbytes, 1)), _LEAST_ROWS)
         for start in range(0, n, rows):
             yield table.slice(start, rows)
+
+
+def find_alike(records: RecordArrays, left_out: Mask) -> tuple[list[int], Numbers]:
+    """The first record of each kind, and the kind of each record: by which of key and value are null, and whether it is
+    left out."""
+    kinds = (records.key.size < 0) | (records.value.size < 0).astype(np.uint8) << 1 | left_out.astype(np.uint8) << 2
+    _, firsts, alike = np.unique(kinds, return_index=True, return_inverse=True)
+    return firsts.tolist(), alike
 
 
 def open_assigned(needs: RowNeeds, path: str, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from watershed.clusters.registry.client import RegistryClient
 from watershed.clusters.registry.registry_settings import resolve_registry_settings
+from watershed.clusters.registry.subject_names import SubjectSide
 from watershed.clusters.settings import resolve_connection_settings
 from watershed.spark.session import borrow_spark_session
 from watershed.spark.transform.compiled_transform import compile_transform, find_wrong_expressions, plan_fields
-from watershed.spark.transform.newest_schemas import find_unfit_versions
+from watershed.spark.transform.newest_schemas import find_sides_without_subjects, find_unfit_versions
 from watershed.topology.finding import Label, Problem
 from watershed.topology.loader import LoadedTopology
-from watershed.topology.model import Flow
+from watershed.topology.model import CheckedValue, Flow
 from watershed.topology.plan import Plan
 
 if TYPE_CHECKING:
@@ -84,19 +85,43 @@ def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
         if known is None or not flow.plan.transform.registry_sides:
             continue  # without a registry it is SYC521
         settings = resolve_connection_settings(topology.clusters[flow.source])
+        plans = plan_fields(flow.plan.transform)
         with RegistryClient(resolve_registry_settings(settings)) as registry:
-            for unfit in find_unfit_versions(flow.plan, plan_fields(flow.plan.transform), registry):
-                yield Problem(
-                    _CODE,
-                    f"flow {flow.id}: records of the newest version of {unfit.subject} ({unfit.version}) would be "
-                    f"rejected: {unfit.reason}",
-                    (
-                        Label(flow.settings.where("transform", "schema", unfit.side), "another type, or no such field"),
-                        Label(known.span, "this registry says so"),
-                    ),
-                    path=f"{flow.path}.transform.schema.{unfit.side}",
-                    ids=(flow.id, unfit.subject),
-                    help="say the type that the version has, or leave the field out; docs/transform.md says which "
-                    "types fit, and what becomes of records that do not",
-                    severity="warning",
+            for side in find_sides_without_subjects(flow.plan, plans, registry):
+                yield _build_problem(
+                    flow,
+                    side,
+                    "",
+                    f"{flow.source}'s registry has no subject for {side}s of a topic of it (TOPIC-{side}), so that "
+                    "nothing was compared",
+                    "no version of a schema beside it",
+                    known,
+                    "look at the address and at how producers name subjects (TopicNameStrategy is what is compared); "
+                    "before the first record is written, this is right",
                 )
+            for unfit in find_unfit_versions(flow.plan, plans, registry):
+                yield _build_problem(
+                    flow,
+                    unfit.side,
+                    unfit.subject,
+                    f"records of the newest version of {unfit.subject} ({unfit.version}) would be rejected: "
+                    f"{unfit.reason}",
+                    "another type, or no such field",
+                    known,
+                    "say the type that the version has, or leave the field out; docs/transform.md says which types "
+                    "fit, and what becomes of records that do not",
+                )
+
+
+def _build_problem(
+    flow: Flow, side: SubjectSide, subject: str, message: str, label: str, registry: CheckedValue, help: str
+) -> Problem:
+    return Problem(
+        _CODE,
+        f"flow {flow.id}: {message}",
+        (Label(flow.settings.where("transform", "schema", side), label), Label(registry.span, "this registry says so")),
+        path=f"{flow.path}.transform.schema.{side}",
+        ids=(flow.id, subject or side),
+        help=help,
+        severity="warning",
+    )

@@ -87,3 +87,26 @@ def test_all_threads_share_one_heap() -> None:
 
     assert count_heaps("share_one_heap()") == 1
     assert count_heaps("") > 1
+
+
+_FAULTS_OF_BUFFERS = """
+import resource
+from watershed.replicator.worker.settled_heap import keep_freed_memory
+{keep}
+for number in range(42):
+    if number == 2:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    held = [bytes([number]) * (5 << 20) for _ in range(2)]
+    del held
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
+def test_buffers_that_were_freed_are_used_again() -> None:
+    def count_faults(keep: str) -> int:
+        command = [sys.executable, "-c", _FAULTS_OF_BUFFERS.format(keep=keep)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert count_faults("keep_freed_memory()") < 1_000
+    assert count_faults("") > 40 * 1_000  # of 4 KiB each

@@ -13,7 +13,7 @@ from watershed.clusters.registry.client import RegistryClient
 from watershed.clusters.registry.registry_settings import RegistrySettings
 from watershed.clusters.registry.schema import PROTOBUF, Schema
 from watershed.spark.transform.field_plan import FieldPlan
-from watershed.spark.transform.newest_schemas import find_unfit_versions
+from watershed.spark.transform.newest_schemas import find_sides_without_subjects, find_unfit_versions
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
 
@@ -76,3 +76,12 @@ def test_the_first_message_of_protobuf_counts(registry: RegistryClient) -> None:
     assert tell(registry, plan) == ["orders-value 1: `n` is string, and the column is bigint"]
     registry.register("orders-value", Schema(text.replace("string n", "int64 n"), PROTOBUF))
     assert tell(registry, plan) == []
+
+
+def test_sides_of_which_no_subject_is_called_after_a_topic_are_told(registry: RegistryClient) -> None:
+    plans = (PLAN, FieldPlan("key", "avro", COLUMNS), FieldPlan("value", "avro", pa.struct([])))
+    assert find_sides_without_subjects(FLOW, plans[:2], registry) == ["value", "key"]
+    assert find_sides_without_subjects(FLOW, plans[2:], registry) == []
+    registry.register("payments-value", avro(n="int"))
+    registry.register("orders-key", avro(n="int"))
+    assert find_sides_without_subjects(FLOW, plans[:2], registry) == ["value"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -24,6 +24,7 @@ from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.field_records import parse_unknown_schema, render_unknown_schema
 from watershed.spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
 from watershed.spark.transform.record_rows import RowBuilder, RowNeeds, SourcePart, open_parts
+from watershed.spark.transform.shared_memory import MemoryFile, can_share_memory
 from watershed.topology.egress_compression import EgressCompression
 from watershed.topology.record_transform import RecordTransform, parse_changed_part
 
@@ -128,6 +129,9 @@ def test_more_than_a_view_can_look_at_is_refused(monkeypatch: pytest.MonkeyPatch
         BinaryColumn.of([b"x" * 100]).to_array()
 
 
+PICKS: tuple[Callable[[ChangedRecords], RecordArrays], ...] = (lambda found: found.kept, lambda found: found.rejected)
+
+
 def decide(
     part: SourcePart, keeps: Sequence[bool | None], order: ChangeOrder, texts: Sequence[bytes | None]
 ) -> list[dict[str, object]]:
@@ -189,6 +193,71 @@ def test_what_is_kept_is_packed_with_its_source_offsets_and_the_rest_is_told(
     for source, rest in packed:
         assert rest.endswith(sized(b"origin") + sized(b"prod"))
         assert rest.startswith(plain[source][:2])
+
+
+def evaluate(opened: pa.RecordBatch) -> pa.RecordBatch:
+    """What SQL makes of `value is not null`, and of a header that tells which of both are null."""
+    keys, values = opened.column("_key").is_valid().to_pylist(), opened.column("_value").is_valid().to_pylist()
+    told = [f"{key} {value}".encode() for key, value in zip(keys, values, strict=True)]
+    decided = opened.select(["_part", "_source", "_left_out", "_problem", "offset"])
+    return decided.append_column("_keep", pa.array(values)).append_column("_change_0", pa.array(told))
+
+
+@pytest.mark.skipif(not can_share_memory(), reason="this system has no memory files")
+@settings(max_examples=choose_examples(60, 1_000), deadline=None)
+@given(content=BATCHES, data=st.data())
+def test_one_row_for_all_records_alike_says_what_a_row_for_each_says(content: Content, data: st.DataObject) -> None:
+    stored = b"".join(bytes(batch.data) for batch in build_batches(content))
+    count = sum(len(records) for records, _ in content)
+    leave_out = tuple(data.draw(st.sets(st.integers(100, 99 + count), max_size=3)))
+    first = data.draw(st.integers(100, 99 + count))
+    part = SourcePart(5, "t", 0, first, 100 + count, stored, leave_out, 200)
+    needs = RowNeeds.of(RecordTransform(where="value is not null", changes=(("headers.x", "hex(key is null)"),)))
+    assert needs.can_share_rows
+    order, memory = ChangeOrder((parse_changed_part("headers.x"),), ()), MemoryFile()
+    seen: list[list[list[tuple[object, ...]]]] = []
+    for each in (part, part._replace(output=memory.path)):
+        told = pa.RecordBatch.from_pydict({"part": [pickle.dumps(each)]})
+        rows = [row for table in open_parts(needs, [told]) for row in pa.Table.from_batches([evaluate(table)])
+                .to_batches(max_chunksize=data.draw(st.integers(1, 9)))]  # fmt: skip
+        assert not each.output or sum(row.num_rows for row in rows) <= 8
+        reader = DecisionReader(order)
+        found = [found for row in rows for found in reader.read(row)]
+        assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
+        kept, rejected = ([record for each in found for record in list_arrays(pick(each))] for pick in PICKS)
+        assert len({reason for each in found for reason in each.reasons} - {""}) == 0
+        seen.append([kept, rejected])
+    memory.close()
+    assert seen[0] == seen[1]
+    assert len(seen[0][1]) == len([offset for offset in leave_out if offset >= first])
+
+
+def test_rows_are_shared_only_where_expressions_look_at_nothing_else() -> None:
+    for where in ("value is not null", "key is null or value is null", "partition = 3", "topic like 'a%'"):
+        assert RowNeeds.of(RecordTransform(where=where)).can_share_rows, where
+    for where in ("length(value) > 3", "value is null or key = 'a'", "offset > 7", "headers['a'] is null",
+                  "timestamp > '2026-01-01'", "OFFSET % 2 = 0"):  # fmt: skip
+        assert not RowNeeds.of(RecordTransform(where=where)).can_share_rows, where
+    for form in ("string", "json"):
+        assert not RowNeeds.of(RecordTransform(value_format=form, where="value is not null")).can_share_rows
+
+
+def test_a_shared_row_that_is_not_of_its_record_is_refused() -> None:
+    memory = MemoryFile()
+    stored = bytes(build_batches([([(b"k", b"v", [], 0), (b"k", None, [], 0)] * 3, 0)])[0].data)
+    needs = RowNeeds.of(RecordTransform(where="value is not null"))
+    part = SourcePart(0, "t", 0, 0, 200, stored, (), 1_000, memory.path)
+    [table] = RowBuilder(needs).build(part)
+    assert table.column("offset").to_pylist() == [100, 101]
+    swapped = table.set_column(table.schema.get_field_index("offset"), "offset", pa.array([101, 100]))
+    with pytest.raises(SparkError, match="another order"):
+        list(DecisionReader(ChangeOrder((), ())).read(swapped.append_column("_keep", pa.array([True] * 2))))
+    reader = DecisionReader(ChangeOrder((), ()))
+    decided = table.append_column("_keep", pa.array([True, False]))
+    assert list(reader.read(decided.slice(0, 1))) == []  # a row lacks: nothing is said of the part
+    [found] = reader.read(decided.slice(1, 1))
+    assert found.kept.offset.tolist() == [100, 102, 104]
+    memory.close()
 
 
 def test_batches_are_compressed_as_the_flow_says_unless_they_have_a_codec() -> None:

@@ -169,7 +169,17 @@ def expect(record: Record, ids: dict[int, tuple[int, dict[str, Any]]]) -> Record
     return key, write_avro(schema, id, document), [*headers, ("origin", b"prod")], timestamp
 
 
-def produce(lab: Lab, topic: str, numbers: range, build: Callable[[int], bytes]) -> None:
+def build_text_key(number: int) -> bytes:
+    return b"k%d" % number
+
+
+def produce(
+    lab: Lab,
+    topic: str,
+    numbers: range,
+    build: Callable[[int], bytes],
+    build_key: Callable[[int], bytes | None] = build_text_key,
+) -> None:
     """Every 13th record is a tombstone; every 500 records are a transaction, every fourth of which is aborted."""
     settings = ConnectionSettings("onprem", (lab.clusters["onprem"].bootstrap,))
     producer = Producer(settings.librdkafka({"linger.ms": 5, "transactional.id": f"{topic}-{numbers.start}"}))
@@ -179,7 +189,7 @@ def produce(lab: Lab, topic: str, numbers: range, build: Callable[[int], bytes])
         for number in range(start, min(start + 500, numbers.stop)):
             value = None if number % 13 == 6 else build(number)
             headers = [("n", b"%d" % number)]
-            producer.produce(topic, value, b"k%d" % number, number % PARTITIONS, headers=headers)
+            producer.produce(topic, value, build_key(number), number % PARTITIONS, headers=headers)
             producer.poll(0)
         if at % 4 == 1:
             producer.flush(60)

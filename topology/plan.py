@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from watershed.topology.bounded_json import parse_json_object
 from watershed.topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from watershed.topology.egress_compression import EgressCompression
-from watershed.topology.errors import NotInPlan, UnreadablePlan
+from watershed.topology.errors import NotInPlan, UnknownKeys, UnreadablePlan
 from watershed.topology.external_flows import ExternalFlow
 from watershed.topology.migration_waves import PlanMigration
 from watershed.topology.mirror_compatibility import MirrorCompatibility
@@ -345,8 +345,12 @@ class PlanFlow:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
-        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave."""
+        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave, UnknownKeys for keys of a
+        newer version: one of them may say that records stay behind."""
         value = dict(value)
+        unknown = sorted(value.keys() - _FLOW_KEYS)
+        if unknown:
+            raise UnknownKeys(f"a newer version of Watershed wrote it, with keys unknown here: {', '.join(unknown)}")
         every_ms = value.pop("verify_every_ms")
         return cls(
             **value
@@ -366,6 +370,9 @@ class PlanFlow:
                 "sync": SyncSettings.from_json(value["sync"]) if "sync" in value else NO_SYNC,
             }
         )
+
+
+_FLOW_KEYS = frozenset({*(each.name for each in fields(PlanFlow)), "verify_every_ms"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +438,8 @@ def decode_plan(text: str, *, own: bool = False) -> Plan:
             external_flows=tuple(map(ExternalFlow.from_json, value.get("external_flows", ()))),
         )
         stated = value["hash"]
+    except UnknownKeys as error:
+        raise UnreadablePlan(f"this plan cannot be used: {error}; compile again with this version") from None
     except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
     if own:

@@ -36,8 +36,8 @@ def refuse_reserved_targets(flow: PlanFlow) -> None:
 def refuse_newer_record(flow: PlanFlow, unreadable: ValueError | None) -> None:
     """A newer version has written the flow's record: what it says of topics that have moved would be lost with it.
 
-    unreadable: why the newest record of the flow cannot be read. One that nobody's version wrote is written over. Raises
-    CannotApply.
+    unreadable: why the newest record of the flow cannot be read. One that nobody's version wrote is written over.
+    Raises CannotApply.
     """
     if isinstance(unreadable, UnreadableControlRecord) and unreadable.is_newer:
         raise CannotApply(

@@ -345,8 +345,8 @@ class PlanFlow:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
-        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave, UnknownKeys for keys of a
-        newer version: one of them may say that records stay behind."""
+        """Raises UnknownKeys for keys of a newer version, one of which may say that records stay behind; KeyError,
+        TypeError or ValueError for anything else than what `to_json` gave."""
         value = dict(value)
         unknown = sorted(value.keys() - _FLOW_KEYS)
         if unknown:

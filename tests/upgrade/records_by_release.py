@@ -1,7 +1,7 @@
 """Reads control records with the code that PYTHONPATH names, which may be of v0.1.0.
 
-stdin: JSON, name → [key, value], where a name begins with the class of the record. stdout: JSON, name → why it cannot be
-read, or an empty text. A record that is read is written again, and must say the same, as far as the release knows it.
+stdin: JSON, name → [key, value], where a name begins with the class of the record. stdout: JSON, name → why it cannot
+be read, or an empty text. A record that is read is written again, and must say the same, as far as the release knows.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""Workers of v0.1.0 and of this version share the partitions of one fleet, under traffic with transactions and aborts:
+partitions move both ways, either is killed, and workers are replaced one after the other, there and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.upgrade.brokers.two_version_fleet import Version, open_fleet
+from watershed.lab.clusters import Lab
+from watershed.lab.previous_version import InstalledRelease
+
+pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("applied_by", ["older", "newer"])
+def test_partitions_move_both_ways_and_either_is_killed(
+    previous: InstalledRelease, kafka_pair: Lab, topic_name: str, tmp_path: Path, applied_by: Version
+) -> None:
+    with open_fleet(previous, kafka_pair, topic_name, tmp_path) as fleet:
+        fleet.run(applied_by, "apply", str(fleet.file), "--yes")
+        older = fleet.start_worker("older")
+        fleet.wait_served(older.pid)
+        newer = fleet.start_worker("newer")
+        fleet.wait_served(older.pid, newer.pid)
+        fleet.copy_for(200)
+        older.kill()
+        fleet.wait_served(newer.pid)
+        again = fleet.start_worker("older")
+        fleet.wait_served(newer.pid, again.pid)
+        fleet.copy_for(200)
+        newer.kill()
+        fleet.wait_served(again.pid)
+        for version in ("older", "newer"):  # each reads what the other reports
+            assert "running" in fleet.run(version, "status", str(fleet.file), codes=(0, 1))  # type: ignore[arg-type]
+        counted = fleet.count_exact()
+    print(counted)
+    assert min(counted.values()) > 400
+
+
+def test_workers_are_replaced_one_after_the_other_there_and_back(
+    previous: InstalledRelease, kafka_pair: Lab, topic_name: str, tmp_path: Path
+) -> None:
+    with open_fleet(previous, kafka_pair, topic_name, tmp_path) as fleet:
+        fleet.run("older", "apply", str(fleet.file), "--yes")
+        serving = [fleet.start_worker("older"), fleet.start_worker("older")]
+        fleet.wait_served(*(each.pid for each in serving))
+        for version in ("newer", "older"):
+            for number in range(2):
+                serving[number].stop()
+                serving[number] = fleet.start_worker(version)  # type: ignore[arg-type]
+                fleet.wait_served(*(each.pid for each in serving))
+                fleet.copy_for(60)
+            fleet.run(version, "apply", str(fleet.file), "--yes")  # type: ignore[arg-type]  # and changes nothing
+        counted = fleet.count_exact()
+    print(counted)
+    assert min(counted.values()) > 200

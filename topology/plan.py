@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -347,12 +348,9 @@ class PlanFlow:
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
         """Raises UnknownKeys for keys of a newer version, one of which may say that records stay behind; KeyError,
         TypeError or ValueError for anything else than what `to_json` gave."""
-        value = dict(value)
-        unknown = sorted(value.keys() - _FLOW_KEYS)
-        if unknown:
-            raise UnknownKeys(f"a newer version of Watershed wrote it, with keys unknown here: {', '.join(unknown)}")
+        told, value = value, {name: each for name, each in value.items() if name in _FLOW_KEYS}
         every_ms = value.pop("verify_every_ms")
-        return cls(
+        flow = cls(
             **value
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
@@ -370,9 +368,22 @@ class PlanFlow:
                 "sync": SyncSettings.from_json(value["sync"]) if "sync" in value else NO_SYNC,
             }
         )
+        unknown = [*sorted(told.keys() - _FLOW_KEYS), *_find_unread_keys(told, flow.to_json())]
+        if unknown:
+            raise UnknownKeys(f"a newer version of Watershed wrote it, with keys unknown here: {', '.join(unknown)}")
+        return flow
 
 
 _FLOW_KEYS = frozenset({*(each.name for each in fields(PlanFlow)), "verify_every_ms"})
+
+
+def _find_unread_keys(told: Mapping[str, Any], read: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Keys inside of what both have that got lost when it was read: `sync.acls.mode`, say."""
+    for name, each in told.items():
+        known = read.get(name)
+        if isinstance(each, dict) and isinstance(known, dict):
+            yield from (f"{above}{name}.{key}" for key in sorted(each.keys() - known.keys()))
+            yield from _find_unread_keys(each, known, f"{above}{name}.")
 
 
 @dataclass(frozen=True, slots=True)

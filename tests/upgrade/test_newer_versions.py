@@ -35,8 +35,12 @@ def read_failure(value: dict[str, Any]) -> UnreadableControlRecord:
 
 @pytest.mark.parametrize(
     "change",
-    [lambda value: value | {"schema": 2}, lambda value: value | {"flow": value["flow"] | {"leaves_out": "fridays"}}],
-    ids=["another schema", "another key of a flow"],
+    [
+        lambda value: value | {"schema": 2},
+        lambda value: value | {"flow": value["flow"] | {"leaves_out": "fridays"}},
+        lambda value: value | {"flow": value["flow"] | {"topics": value["flow"]["topics"] | {"leaves_out": "fridays"}}},
+    ],
+    ids=["another schema", "another key of a flow", "another key inside"],
 )
 def test_a_flow_of_a_newer_version_is_not_written_over(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     error = read_failure(change(RECORD))

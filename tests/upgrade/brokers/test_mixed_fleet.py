@@ -3,6 +3,7 @@ partitions move both ways, either is killed, and workers are replaced one after 
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,27 @@ def test_workers_are_replaced_one_after_the_other_there_and_back(
                 fleet.wait_served(*(each.pid for each in serving))
                 fleet.copy_for(60)
             fleet.run(version, "apply", str(fleet.file), "--yes")  # type: ignore[arg-type]  # and changes nothing
+        counted = fleet.count_exact()
+    print(counted)
+    assert min(counted.values()) > 200
+
+
+def test_a_supervised_fleet_changes_its_version_and_back(
+    previous: InstalledRelease, kafka_pair: Lab, topic_name: str, tmp_path: Path
+) -> None:
+    """The supervisor of the other version stands by, gets the lease, and replaces the workers."""
+    with open_fleet(previous, kafka_pair, topic_name, tmp_path, placement="embedded") as fleet:
+        fleet.run("older", "apply", str(fleet.file), "--yes")
+        supervisor = fleet.start_supervisor("older")
+        fleet.wait_served(*fleet.wait_children(supervisor, 2))
+        for version in ("newer", "older"):
+            standing_by = fleet.start_supervisor(version)  # type: ignore[arg-type]
+            fleet.copy_for(60)
+            supervisor.process.send_signal(signal.SIGUSR1)
+            supervisor, ended = standing_by, supervisor
+            fleet.wait_served(*fleet.wait_children(supervisor, 2))
+            assert ended.process.wait(60) == 0, ended.log.read_text()[-2000:]
+            fleet.copy_for(60)
         counted = fleet.count_exact()
     print(counted)
     assert min(counted.values()) > 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from tests.replicator.real import assert_exact_copy, read_all, settings_of, wait_copied
 from watershed.clusters.admin import Admin
@@ -104,7 +107,21 @@ class TwoVersions:
     def start_worker(self, version: Version) -> Process:
         return self.start(version, "worker", str(self.file), "--target", "cloud")
 
+    def start_supervisor(self, version: Version) -> Process:
+        return self.start(version, "fleet", "supervise", str(self.file), "--target", "cloud")
+
+    def wait_children(self, supervisor: Process, count: int, timeout: float = 180) -> list[int]:
+        """The pids of the workers that it has started."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            found = [each.pid for each in psutil.Process(supervisor.pid).children() if "worker" in each.cmdline()]
+            if len(found) == count:
+                return found
+            time.sleep(0.2)
+        raise AssertionError(f"not {count} workers within {timeout} s: {supervisor.log.read_text()[-3000:]}")
+
     def end(self) -> None:
+        self._end_workers_of_supervisors()
         for each in self.started:
             if each.process.poll() is None:
                 each.process.send_signal(signal.SIGTERM)
@@ -113,6 +130,14 @@ class TwoVersions:
                 each.process.wait(60)
             except subprocess.TimeoutExpired:
                 each.kill()
+
+    def _end_workers_of_supervisors(self) -> None:
+        """They outlive a supervisor that is killed, and are told by the file in their command line."""
+        for each in psutil.process_iter(["cmdline"]):
+            words = each.info["cmdline"] or ()
+            if str(self.file) in words and "worker" in words and each.pid not in {known.pid for known in self.started}:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.terminate()
 
 
 class TwoVersionFleet(TwoVersions):

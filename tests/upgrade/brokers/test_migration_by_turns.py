@@ -47,7 +47,7 @@ migration:
   applications:
     orders: {{http: "{orders}"}}
     paid: {{http: "{paid}"}}
-    billing: {{http: "{billing}"}}
+    {name}: {{http: "{billing}"}}
   waves:
     - name: all
       topics: ["{name}.orders", "{name}.paid"]

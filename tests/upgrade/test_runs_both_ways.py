@@ -91,7 +91,7 @@ def goes_on(versions: dict[str, Any], strategy: str, end: str, first: str, secon
 
 @pytest.mark.parametrize(("strategy", "end"), STORIES)
 def test_versions_take_turns_step_by_step(versions: dict[str, Any], strategy: str, end: str) -> None:
-    """Each writes a few entries and dies, until one of them is at the end. A few more each time: a step begins again."""
+    """Each writes a few entries and dies, until one of them is at the end. Each time more: steps begin again."""
     left = versions["older"].ask(strategy=strategy, end=end, holder="turn 0", crash_at=5)
     turn = 0
     while left["state"] == "crashed":

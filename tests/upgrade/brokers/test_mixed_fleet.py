@@ -3,6 +3,7 @@ partitions move both ways, either is killed, and workers are replaced one after 
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def test_partitions_move_both_ways_and_either_is_killed(
         newer.kill()
         fleet.wait_served(again.pid)
         for version in ("older", "newer"):  # each reads what the other reports
-            assert "running" in fleet.run(version, "status", str(fleet.file), codes=(0, 1))  # type: ignore[arg-type]
+            told = json.loads(fleet.run(version, "status", str(fleet.file), "--format", "json", codes=(0, 1, 3)))  # type: ignore[arg-type]
+            assert {each["id"] for each in told["flows"]} == {flow.id for flow in fleet.plan.flows}
         counted = fleet.count_exact()
     print(counted)
     assert min(counted.values()) > 400

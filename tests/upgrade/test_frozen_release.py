@@ -23,6 +23,7 @@ from tests.upgrade import release_surface
 from watershed import IMPORT_ROOT
 from watershed.clusters.control_record_codec import ControlRecordBody
 from watershed.lab.previous_version import InstalledRelease
+from watershed.plugins.steps.step_driver import StepOrder
 from watershed.topology import compile_path
 
 FROZEN = Path(__file__).with_name("v0_1_0")
@@ -154,3 +155,17 @@ def test_what_is_frozen_is_what_the_release_says(previous: InstalledRelease) -> 
             command, env=previous.build_environ(os.environ), capture_output=True, text=True, check=True
         )
         assert json.loads(told.stdout) == read_frozen(what)
+
+
+def test_what_a_waiting_task_has_stored_is_read_both_ways() -> None:
+    """The arguments of the trigger `StepFinished`, as v0.1.0 leaves them in Airflow's database."""
+    stored = {
+        "plan": "sha256:0", "wave": "orders", "steps": ["lag_gate", "history_proof"], "dag": "migrate__shop",
+        "run": "manual__1", "kind": "migrate", "strategy": "", "user": "ann",
+        "choices": {"accept_loss": None, "though_source_answers": False, "stranded": None, "waves": []},
+    }  # fmt: skip
+    order = StepOrder.of_json(stored)
+    assert (order.steps, order.dag, order.user) == (("lag_gate", "history_proof"), "migrate__shop", "ann")
+    written = order.to_json()
+    assert {name: written[name] for name in stored} == stored
+    assert written["choices"].keys() == stored["choices"].keys(), "v0.1.0 refuses another choice"  # type: ignore[attr-defined]

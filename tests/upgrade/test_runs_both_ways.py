@@ -102,6 +102,7 @@ def test_versions_take_turns_step_by_step(versions: dict[str, Any], strategy: st
     assert {each["holder"] for each in left["entries"]} >= {f"turn {each}" for each in range(turn)}
 
 
+@pytest.mark.soak
 def test_the_program_of_the_other_version_uses_nothing_of_this_one(previous: InstalledRelease) -> None:
     asked = "import tests.cutover.world, watershed.cutover.driver as d; print(d.__file__, tests.cutover.world.__file__)"
     told = subprocess.run(

@@ -155,9 +155,7 @@ def _describe_beginning(plan: Plan, run_plan: RunPlan) -> dict[str, Any]:
 def _refuse_other_steps(first: JournalEntry, run_plan: RunPlan) -> None:
     """first: of the run that goes on. Raises PlanChanged where this version has other steps, or another order of them,
     than the version that began the run: a step would be left out, or come too late."""
-    begun = first.observation.get(
-        "steps"
-    )  # v0.1.0 does not write it, and has the steps of this version (decision 0135)
+    begun = first.observation.get("steps")  # none in runs of v0.1.0, whose steps are ours (decision 0135)
     ours = _list_step_names(run_plan)
     if begun is None or begun == ours:
         return

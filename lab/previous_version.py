@@ -60,7 +60,7 @@ def install_previous_release(
 ) -> InstalledRelease:
     """The version before this one, from the history of the checkout; unpacked once into the user's cache.
 
-    It runs with the Python of this process where both versions pin the same packages, else with one of its own, which
+    It runs with the Python of this process where this version pins all of its packages, else with one of its own, which
     its `make env` prepares (about a minute). Raises LabError: the history does not have it; git or make failed.
     """
     environ = os.environ if environ is None else environ
@@ -72,7 +72,7 @@ def install_previous_release(
         if not root.is_dir():
             _unpack_commit(checkout, commit, root, environ)
         python = Path(sys.executable)
-        if not has_same_packages(checkout, root):
+        if not has_packages_of(root, checkout):
             kept = {name: value for name, value in environ.items() if not name.startswith(("PYTHON", "MAKE"))}
             run_or_complain(["make", "env"], f"the environment of {PREVIOUS_RELEASE.tag} was not made", kept, root)
             python = root / ".venv" / "bin" / "python"
@@ -102,9 +102,15 @@ def find_release_commit(release: Release, checkout: Path = IMPORT_ROOT) -> str:
     return release.commit
 
 
-def has_same_packages(one: Path, other: Path) -> bool:
-    """Whether two versions pin the same packages, so that one environment does for both."""
-    return all((one / each).read_bytes() == (other / each).read_bytes() for each in _PINNED)
+def has_packages_of(other: Path, checkout: Path) -> bool:
+    """Whether the checkout pins every package that the other version pins, in the same version, so that its environment
+    does for both. It may have more."""
+    return all(_read_pins(other / each) <= _read_pins(checkout / each) for each in _PINNED)
+
+
+def _read_pins(requirements: Path) -> set[str]:
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    return {line.removesuffix("\\").strip() for line in lines if line[:1].isalnum()}
 
 
 def _ask_git(checkout: Path, *words: str) -> str | None:

@@ -40,10 +40,11 @@ def refuse_newer_record(flow: PlanFlow, unreadable: ValueError | None) -> None:
     Raises CannotApply.
     """
     if isinstance(unreadable, UnreadableControlRecord) and unreadable.is_newer:
+        why = str(unreadable).rstrip(".")
         raise CannotApply(
             f"flow {flow.id} is not applied: a newer version of Watershed has written its record at {flow.target}, and "
-            f"this version would write over what it cannot read. {unreadable}. To go back to this version, first apply "
-            "with the newer one a file without what is new in it (docs/upgrade.md)"
+            f"this version would write over what it cannot read. {why}. To go back to this version, first apply with "
+            "the newer one a file without what is new in it (docs/upgrade.md)"
         )
 
 

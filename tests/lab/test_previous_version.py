@@ -14,7 +14,7 @@ from watershed.lab.previous_version import (
     InstalledRelease,
     Release,
     find_release_commit,
-    has_same_packages,
+    has_packages_of,
     install_previous_release,
 )
 
@@ -35,7 +35,7 @@ def history(tmp_path: Path) -> tuple[Path, Release]:
     commits = []
     for content in ("one", "two"):
         for name in ("install", "dev"):
-            (checkout / "requirements" / f"{name}.txt").write_text("pinned\n")
+            (checkout / "requirements" / f"{name}.txt").write_text("pinned==1.0\n")
         (checkout / "what").write_text(content)
         git(checkout, "add", ".")
         git(checkout, "commit", "--quiet", "--message", content)
@@ -91,10 +91,14 @@ def test_it_is_unpacked_once_and_python_finds_nothing_else(
     assert isinstance(found, InstalledRelease)
 
 
-def test_packages_are_shared_where_both_pin_the_same(history: tuple[Path, Release], tmp_path: Path) -> None:
-    checkout, _ = history
-    other = tmp_path / "other"
-    git(tmp_path, "clone", "--quiet", str(checkout), str(other))
-    assert has_same_packages(checkout, other)
-    (other / "requirements" / "dev.txt").write_text("others\n")
-    assert not has_same_packages(checkout, other)
+def test_packages_are_shared_where_this_version_has_all_of_them(tmp_path: Path) -> None:
+    older, newer = tmp_path / "older" / "requirements", tmp_path / "newer" / "requirements"
+    pins = "one==1.0 \\\n    --hash=sha256:0\n", "one==1.0 \\\n    --hash=sha256:1\ntwo==2.0\n"
+    for folder, text in zip((older, newer), pins, strict=True):
+        folder.mkdir(parents=True)
+        for name in ("install", "dev"):
+            (folder / f"{name}.txt").write_text(text)
+    assert has_packages_of(older.parent, newer.parent)
+    assert not has_packages_of(newer.parent, older.parent)
+    (newer / "dev.txt").write_text("one==1.1\n")
+    assert not has_packages_of(older.parent, newer.parent)

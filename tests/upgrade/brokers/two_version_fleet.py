@@ -25,6 +25,7 @@ from watershed.lab.clusters import Lab
 from watershed.lab.preload import create_lab_topics
 from watershed.lab.previous_version import InstalledRelease
 from watershed.topology import compile_path
+from watershed.topology.plan import Plan
 
 Version = Literal["older", "newer"]
 PARTITIONS = 8
@@ -203,14 +204,28 @@ class TwoVersionFleet(TwoVersions):
         for flow in self.plan.flows:
             alone = replace(self.plan, flows=(flow,))
             for topic in self.topics:
-                wait_copied(self.settings, alone, topic, PARTITIONS)
+                self._wait_copied(alone, topic)
                 if flow.delivery == "sequence":
                     found[f"{flow.id} {topic}"] = assert_exact_copy(self.settings, alone, topic, PARTITIONS)
                 else:
                     found[f"{flow.id} {topic}"] = self._count_together(alone, topic)
         return found
 
-    def _count_together(self, alone: Any, topic: str) -> int:
+    def _wait_copied(self, alone: Plan, topic: str) -> None:
+        """As `wait_copied`; says who served the partitions, and what the workers logged last."""
+        try:
+            wait_copied(self.settings, alone, topic, PARTITIONS)
+        except AssertionError as error:
+            reports = [
+                f"{each.partition}: {each.state} {each.source_position} of {each.source_end}, worker {each.pid}, "
+                f"{time.time() - each.at_ms / 1000:.0f} s ago"
+                for each in read_partition_statuses(self.settings["cloud"])
+                if each.flow == alone.flows[0].id and each.topic == topic
+            ]
+            logs = [f"{each.version} {each.pid}:\n{each.log.read_text()[-2500:]}" for each in self.started[-2:]]
+            raise AssertionError("\n".join([f"{alone.flows[0].id}: {error}", *reports, *logs])) from None
+
+    def _count_together(self, alone: Plan, topic: str) -> int:
         here = read_all(self.settings["onprem"], topic, PARTITIONS)
         there = read_all(self.settings["cloud"], alone.flows[0].target_topic(topic), PARTITIONS)
         for number in range(PARTITIONS):

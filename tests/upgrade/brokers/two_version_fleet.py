@@ -46,7 +46,7 @@ flows:
   - source: onprem
     target: cloud
     suffix: {name}-together
-    topics: {{include: ["{name}.orders", "{name}.paid"]}}
+    topics: {{include: ["{name}.refunds"]}}
     naming: {{policy: template, template: "{{topic}}.together"}}
     delivery: {{semantics: transactions}}
     workers: {{engine: process, discovery: 1s, count: 2, placement: {placement}}}
@@ -142,7 +142,7 @@ class TwoVersions:
 
 
 class TwoVersionFleet(TwoVersions):
-    """Producers write all the time, one of them in transactions of which every fourth is aborted."""
+    """Producers write all the time, two of them in transactions, every fourth of which is aborted."""
 
     def __init__(self, previous: InstalledRelease, lab: Lab, name: str, folder: Path, placement: str) -> None:
         super().__init__(previous, folder / "fleet.yaml")
@@ -150,14 +150,15 @@ class TwoVersionFleet(TwoVersions):
         address = {alias: each.bootstrap[0] for alias, each in self.settings.items()}
         self.file.write_text(TOPOLOGY.format(name=name, placement=placement, **address), encoding="utf-8")
         self.plan = compile_path(self.file)
-        self.topics = [f"{name}.orders", f"{name}.paid"]
+        self.topics = [f"{name}.orders", f"{name}.paid", f"{name}.refunds"]
         create_lab_topics(address["onprem"], self.topics, PARTITIONS)
         self.apps = folder / "apps"
         at = ["--cluster", "onprem", "--bootstrap", address["onprem"]]
-        aborting = ["--transactional-id", name, "--transaction-records", "10", "--abort-every", "4"]
+        aborting = ["--transaction-records", "10", "--abort-every", "4", *at]
         self.producers = [
             self._start_producer("orders", self.topics[0], "150", at),
-            self._start_producer("paid", self.topics[1], "80", [*aborting, *at]),
+            self._start_producer("paid", self.topics[1], "80", ["--transactional-id", f"{name}-paid", *aborting]),
+            self._start_producer("refunds", self.topics[2], "80", ["--transactional-id", f"{name}-refunds", *aborting]),
         ]
 
     def _start_producer(
@@ -170,7 +171,7 @@ class TwoVersionFleet(TwoVersions):
         """Until exactly these workers (pids) share the slots, and each partition is reported as running by one of them
         that has told so since the call."""
         begun, deadline, seen = time.time() * 1000, time.monotonic() + timeout, ""
-        total = PARTITIONS * len(self.topics) * len(self.plan.flows)
+        total = PARTITIONS * len(self.topics)
         flows = {flow.id for flow in self.plan.flows}
         with Admin(self.settings["cloud"]) as admin:
             while time.monotonic() < deadline:
@@ -203,7 +204,7 @@ class TwoVersionFleet(TwoVersions):
         found = {}
         for flow in self.plan.flows:
             alone = replace(self.plan, flows=(flow,))
-            for topic in self.topics:
+            for topic in filter(flow.selects, self.topics):
                 self._wait_copied(alone, topic)
                 if flow.delivery == "sequence":
                     found[f"{flow.id} {topic}"] = assert_exact_copy(self.settings, alone, topic, PARTITIONS)

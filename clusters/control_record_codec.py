@@ -25,6 +25,7 @@ from watershed.clusters.control_values import UNREADABLE_ERRORS, ControlValue
 from watershed.clusters.errors import UnreadableControlRecord
 from watershed.clusters.field_types import require_types
 from watershed.clusters.topic_partition import TopicPartition
+from watershed.topology.errors import UnknownKeys
 
 VERSION_KEY: Final = "schema"
 _NEWER: Final = "Use the version of Watershed that wrote it, or a newer one"
@@ -98,7 +99,9 @@ class ControlRecordBody:
             if not why and key is not None and getattr(record, "key", key) != key:
                 why = "it is about something else than its key"
         except UNREADABLE_ERRORS as error:
+            is_newer = isinstance(error, UnknownKeys) or (at == VERSION_KEY and _is_newer(value, cls.FORMAT))
             at, why = _describe(error, at)
+            raise cls._unreadable(why, at, key, is_newer=is_newer) from None
         if why:
             raise cls._unreadable(why, at, key)
         return record
@@ -108,13 +111,13 @@ class ControlRecordBody:
         return ""
 
     @classmethod
-    def _unreadable(cls, why: str, at: str, key: str | None) -> UnreadableControlRecord:
+    def _unreadable(cls, why: str, at: str, key: str | None, *, is_newer: bool = False) -> UnreadableControlRecord:
         form = cls.FORMAT
         where = "" if key is None else f" under key {key!r:.200}"
-        remedy = _NEWER if at == VERSION_KEY else form.remedy
+        remedy = _NEWER if is_newer or at == VERSION_KEY else form.remedy
         text = f"{form.topic} holds {form.name}{where} that this version cannot read: {why}"
         return UnreadableControlRecord(
-            f"{text}. {remedy}." if remedy else text, topic=form.topic, key=key or "", field=at
+            f"{text}. {remedy}." if remedy else text, topic=form.topic, key=key or "", field=at, is_newer=is_newer
         )
 
 
@@ -129,6 +132,11 @@ def require_known_version(value: Mapping[str, Any], newest: int) -> int:
 def _require_version(value: Mapping[str, Any], form: ControlRecordFormat) -> None:
     if form.writes_version or VERSION_KEY in value:
         require_known_version(value, form.version)
+
+
+def _is_newer(value: Mapping[str, Any], form: ControlRecordFormat) -> bool:
+    stated = value.get(VERSION_KEY)
+    return isinstance(stated, int) and not isinstance(stated, bool) and stated > form.version
 
 
 def _describe(error: Exception, at: str) -> tuple[str, str]:

@@ -176,21 +176,25 @@ def read_latest_records(
     read: Callable[[ControlValue, str], _T],
     wanted: Callable[[str], bool],
     partitions: Iterable[int] | None = None,
+    unreadable: dict[str, ValueError] | None = None,
 ) -> dict[str, _T]:
     """Returns the newest value of every `wanted` key, parsed by `read`.
 
     A value that `read` cannot parse is logged and changes nothing: the key's earlier value still counts, as long as
-    compaction has left it.
+    compaction has left it. unreadable: is filled with the keys whose newest value is such a one.
     """
     view: dict[str, _T] = {}
+    refused: dict[str, ValueError] = {} if unreadable is None else unreadable
     for record in read_control_log(settings, topic, partitions):
         if wanted(record.key):
+            refused.pop(record.key, None)
             if record.value is None:
                 view.pop(record.key, None)
             else:
                 try:
                     view[record.key] = read(record.value, record.key)
                 except ValueError as error:
+                    refused[record.key] = error
                     log_invalid_record(record.invalid(settings.alias, topic, str(error)))
     return view
 

@@ -55,7 +55,7 @@ class InvalidControlRecord:
         """What an operator can do about the record, as one sentence."""
         return (
             f"it is ignored until the key has a tombstone or a valid value; only Watershed may write to {self.topic}: "
-            "find the writer and deny it by an ACL (docs/security.md)"
+            "find the writer, and deny it by an ACL (docs/security.md) unless it is a newer version (docs/upgrade.md)"
         )
 
 

@@ -128,9 +128,12 @@ class ProtocolError(ClusterError):
 
 class UnreadableControlRecord(ProtocolError, ValueError):
     """A value of a control topic that is no record of its kind. key: of the record, empty where it is not known.
-    field: which one is wrong, empty where it is none of them alone."""
+    field: which one is wrong, empty where it is none of them alone. is_newer: a newer version wrote it, as it says."""
 
-    def __init__(self, message: str, *, topic: str | None = None, key: str = "", field: str = "") -> None:
+    def __init__(
+        self, message: str, *, topic: str | None = None, key: str = "", field: str = "", is_newer: bool = False
+    ) -> None:
         super().__init__(message, topic=topic)
         self.key = key
         self.field = field
+        self.is_newer = is_newer

@@ -173,11 +173,16 @@ def describe_partition_orders(record: FlowRecord) -> tuple[str, ...]:
     return (*map(describe_pause, record.pauses), *map(describe_move, record.moves))
 
 
-def read_flows(settings: ConnectionSettings) -> dict[str, FlowRecord]:
-    """All flows into this cluster by id; empty when the cluster has no control topics yet."""
+def read_flows(settings: ConnectionSettings, unreadable: dict[str, ValueError] | None = None) -> dict[str, FlowRecord]:
+    """All flows into this cluster by id; empty when the cluster has no control topics yet. unreadable: is filled with
+    the keys whose newest record cannot be read."""
     try:
         return read_latest_records(
-            settings, FLOWS_TOPIC, FlowRecord.from_json, lambda key: not key.startswith(NON_FLOW_PREFIXES)
+            settings,
+            FLOWS_TOPIC,
+            FlowRecord.from_json,
+            lambda key: not key.startswith(NON_FLOW_PREFIXES),
+            unreadable=unreadable,
         )
     except TopicMissing:
         return {}

@@ -89,6 +89,10 @@ class BrokenChain(CutoverError):
         super().__init__(message)
 
 
+class NewerEntry(BrokenChain):
+    """An entry of a newer version, which this one cannot follow."""
+
+
 class UnsignedHistory(CutoverError):
     """Unsigned entries wait for a person's word."""
 

@@ -133,15 +133,41 @@ def claim_run(journal: Journal, plan: Plan, run_plan: RunPlan, request: ClaimReq
     wave = run_plan.wave
     new = RunClaim(journal, run or _new_name(), actor, plan.hash, wave.name)
     try:
-        begun = {"topology": plan.topology, "kind": run_plan.kind, "wave": wave.name, "plan": plan.hash}
-        begun["strategy"] = run_plan.policy.strategy  # its operator may have chosen another one than the file's
-        if earlier is not None:
-            begun["takes_back"] = earlier.run
-        new.write(RUN_STEP, "intent", begun | {"work": encode_run_work(run_plan), "wave_hash": compute_wave_hash(wave)})
+        new.write(RUN_STEP, "intent", _describe_beginning(plan, run_plan))
     except Superseded:
         other = journal.chain.unfinished()
         raise Locked(_locked(plan, other)) from None
     return new
+
+
+def _describe_beginning(plan: Plan, run_plan: RunPlan) -> dict[str, Any]:
+    """What the first entry of a new run says. strategy: its operator may have chosen another one than the file's."""
+    wave, earlier = run_plan.wave, run_plan.earlier
+    begun: dict[str, Any] = {"topology": plan.topology, "kind": run_plan.kind, "wave": wave.name, "plan": plan.hash}
+    begun["strategy"] = run_plan.policy.strategy
+    if run_plan.kind == "migrate":
+        begun["steps"] = _list_step_names(run_plan)
+    if earlier is not None:
+        begun["takes_back"] = earlier.run
+    return begun | {"work": encode_run_work(run_plan), "wave_hash": compute_wave_hash(wave)}
+
+
+def _refuse_other_steps(first: JournalEntry, run_plan: RunPlan) -> None:
+    """first: of the run that goes on. Raises PlanChanged where this version has other steps, or another order of them,
+    than the version that began the run: a step would be left out, or come too late."""
+    begun = first.observation.get("steps")  # none in runs of v0.1.0, whose steps are ours (decision 0135)
+    ours = _list_step_names(run_plan)
+    if begun is None or begun == ours:
+        return
+    raise PlanChanged(
+        f"run {first.run} was begun by a version of Watershed with other steps ({', '.join(map(str, begun))}), this "
+        f"one has {', '.join(ours)}: a run keeps its order of steps. Continue it with the version that began it, or "
+        "give it up with --abandon"
+    )
+
+
+def _list_step_names(run_plan: RunPlan) -> list[str]:
+    return [step.name for step in run_plan.steps]
 
 
 def _read_result(entries: list[JournalEntry], run_plan: RunPlan) -> RunResult:
@@ -188,6 +214,8 @@ def _continue(
             "its order of steps. Continue it without --strategy, or where it was begun: clear its failed task in "
             "Airflow"
         )
+    if not abandon:
+        _refuse_other_steps(first, run_plan)
     found = RunClaim(journal, first.run, request.actor, first.plan_hash, wave)
     if entries[-1].holder != journal.holder:
         found.write(TAKEOVER_STEP, "intent", {"from": entries[-1].holder, "by": journal.holder})

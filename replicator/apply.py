@@ -32,6 +32,7 @@ from watershed.replicator.apply_refusals import (
     keep_guarantee,
     refuse_change,
     refuse_changed_schema_ids,
+    refuse_newer_record,
     refuse_reserved_targets,
     require_guarantee,
 )
@@ -81,7 +82,10 @@ def apply_plan(
             ids[alias] = admin.cluster_id()
     targets = sorted({flow.target for flow in plan.flows})
     able = _require_requests(plan, settings, probed)
-    there = {alias: read_flows(each) for alias, each in settings.items()}
+    unreadable: dict[str, dict[str, ValueError]] = {alias: {} for alias in settings}
+    there = {alias: read_flows(each, unreadable[alias]) for alias, each in settings.items()}
+    for flow in plan.flows:
+        refuse_newer_record(flow, unreadable[flow.target].get(flow.id))
     wanted = adapt_to_neighbours(plan.topology, list(plan.flows), ids, there)
     flows = [_as_before(plan, flow, there[flow.target].get(flow.id), ids, settings) for flow in wanted]
     guarantees = {

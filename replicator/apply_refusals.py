@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from watershed.clusters.capabilities import BrokerAnswers, combine_answers
+from watershed.clusters.errors import UnreadableControlRecord
 from watershed.clusters.flow_records import FlowRecord
 from watershed.replicator.errors import ReplicatorError
 from watershed.topology.cluster_capabilities import ClusterCapabilities
@@ -29,6 +30,21 @@ def refuse_reserved_targets(flow: PlanFlow) -> None:
         raise CannotApply(
             f"flow {flow.id} would call {what} {there} at {flow.target}, a name that no flow may write "
             f"({explain_reserved_topic(there.replace('*', 'x'))}); give the flow another `naming`"
+        )
+
+
+def refuse_newer_record(flow: PlanFlow, unreadable: ValueError | None) -> None:
+    """A newer version has written the flow's record: what it says of topics that have moved would be lost with it.
+
+    unreadable: why the newest record of the flow cannot be read. One that nobody's version wrote is written over.
+    Raises CannotApply.
+    """
+    if isinstance(unreadable, UnreadableControlRecord) and unreadable.is_newer:
+        why = str(unreadable).rstrip(".")
+        raise CannotApply(
+            f"flow {flow.id} is not applied: a newer version of Watershed has written its record at {flow.target}, and "
+            f"this version would write over what it cannot read. {why}. To go back to this version, first apply with "
+            "the newer one a file without what is new in it (docs/upgrade.md)"
         )
 
 

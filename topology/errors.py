@@ -6,6 +6,7 @@
     ├── UnreadableTopology         no such file, a directory without topology files, not text, not a topology
     ├── InvalidTopology            exit_code 1: the file was read and has errors (`findings`, all of them)
     ├── UnreadablePlan             a plan document of another schema, damaged, or not a plan
+    ├── UnknownKeys                part of a document that a newer version wrote (also a ValueError)
     ├── UnreadableInventory        an inventory of another schema, damaged, or not an inventory
     ├── IncompleteInventory        an inventory that lacks a cluster which is needed
     ├── NotInPlan                  a cluster or flow that the plan does not have (also a KeyError)
@@ -49,6 +50,10 @@ class InvalidTopology(TopologyError):
 
 class UnreadablePlan(TopologyError):
     """A plan document that cannot be used."""
+
+
+class UnknownKeys(TopologyError, ValueError):
+    """What this version does not know stands where nothing may be passed over: a newer version wrote it."""
 
 
 class UnreadableInventory(TopologyError):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from watershed.topology.bounded_json import parse_json_object
 from watershed.topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from watershed.topology.egress_compression import EgressCompression
-from watershed.topology.errors import NotInPlan, UnreadablePlan
+from watershed.topology.errors import NotInPlan, UnknownKeys, UnreadablePlan
 from watershed.topology.external_flows import ExternalFlow
 from watershed.topology.migration_waves import PlanMigration
 from watershed.topology.mirror_compatibility import MirrorCompatibility
@@ -345,10 +346,11 @@ class PlanFlow:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> PlanFlow:
-        """Raises KeyError, TypeError or ValueError for anything else than what `to_json` gave."""
-        value = dict(value)
+        """Raises UnknownKeys for keys of a newer version, one of which may say that records stay behind; KeyError,
+        TypeError or ValueError for anything else than what `to_json` gave."""
+        told, value = value, {name: each for name, each in value.items() if name in _FLOW_KEYS}
         every_ms = value.pop("verify_every_ms")
-        return cls(
+        flow = cls(
             **value
             | {
                 "compression": EgressCompression.from_json(value.get("compression")),
@@ -366,6 +368,22 @@ class PlanFlow:
                 "sync": SyncSettings.from_json(value["sync"]) if "sync" in value else NO_SYNC,
             }
         )
+        unknown = [*sorted(told.keys() - _FLOW_KEYS), *_find_unread_keys(told, flow.to_json())]
+        if unknown:
+            raise UnknownKeys(f"a newer version of Watershed wrote it, with keys unknown here: {', '.join(unknown)}")
+        return flow
+
+
+_FLOW_KEYS = frozenset({*(each.name for each in fields(PlanFlow)), "verify_every_ms"})
+
+
+def _find_unread_keys(told: Mapping[str, Any], read: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """Keys inside of what both have that got lost when it was read: `sync.acls.mode`, say."""
+    for name, each in told.items():
+        known = read.get(name)
+        if isinstance(each, dict) and isinstance(known, dict):
+            yield from (f"{above}{name}.{key}" for key in sorted(each.keys() - known.keys()))
+            yield from _find_unread_keys(each, known, f"{above}{name}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +449,8 @@ def decode_plan(text: str, *, own: bool = False) -> Plan:
             external_flows=tuple(map(ExternalFlow.from_json, value.get("external_flows", ()))),
         )
         stated = value["hash"]
+    except UnknownKeys as error:
+        raise UnreadablePlan(f"this plan cannot be used: {error}; compile again with this version") from None
     except (ArithmeticError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UnreadablePlan(f"this is not a plan written by `topology compile` ({error!r})") from None
     if own:

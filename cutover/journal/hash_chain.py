@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from watershed.clusters.field_types import require_types
-from watershed.cutover.errors import BrokenChain, NothingToSign, Superseded, UnsignedHistory
+from watershed.cutover.errors import BrokenChain, NewerEntry, NothingToSign, Superseded, UnsignedHistory
 from watershed.cutover.journal.signing import PLAIN_HASH_PREFIX, SIGNED_HASH_PREFIX, UNSIGNED, Signing, hash_entry
 
 GENESIS_HASH = "sha256:" + "0" * 64
@@ -55,7 +55,7 @@ class JournalEntry:
         """What the hash is made from. Raises UnicodeEncodeError for text that is none (half of a surrogate pair)."""
         body = self.to_json()
         del body["hash"]
-        return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        return _encode_body(body)
 
     def sealed(self, signing: Signing = UNSIGNED) -> JournalEntry:
         """A copy with its hash: a plain digest, or a MAC where the topology has a journal key."""
@@ -72,6 +72,10 @@ class JournalEntry:
 
 
 _FIELDS = tuple(each.name for each in fields(JournalEntry))
+
+
+def _encode_body(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class JournalLog(Protocol):
@@ -147,6 +151,7 @@ class JournalChain:
 
     def _take(self, offset: int, value: Mapping[str, Any]) -> None:
         try:
+            self._refuse_newer(offset, value)
             entry = require_types(JournalEntry(**value))
             body = entry.body()
         except (TypeError, ValueError) as error:
@@ -168,6 +173,26 @@ class JournalChain:
             self._reject(offset, value, "it is not signed, and stands behind entries that are")
         else:
             self._link(offset, value, entry, genuine=False)
+
+    def _refuse_newer(self, offset: int, value: Mapping[str, Any]) -> None:
+        """An entry that would count but for fields that this version does not know. Whoever passed it over would take
+        the lock of a run that goes on. Raises NewerEntry."""
+        unknown = sorted(map(str, value.keys() - set(_FIELDS)))
+        stated = value.get("hash")
+        if not unknown or not isinstance(stated, str) or value.get("previous") != self.root:
+            return
+        body = _encode_body({name: each for name, each in value.items() if name != "hash"})
+        if self.signing.keys:
+            is_genuine = self.signing.key_of(body, stated) is not None
+        else:
+            is_genuine = not self.signed and stated == hash_entry(body)
+        if is_genuine:
+            raise NewerEntry(
+                f"journal offset {offset} (run {value.get('run')}, step {value.get('step')}) was written by a newer "
+                f"version of Watershed, with fields unknown here: {', '.join(unknown)}. Go on with that version, or a "
+                "newer one (docs/upgrade.md)",
+                offset,
+            )
 
     def _take_with_key(self, offset: int, value: Mapping[str, Any], entry: JournalEntry, body: bytes) -> None:
         number = self.signing.key_of(body, entry.hash)

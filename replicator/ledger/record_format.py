@@ -39,7 +39,8 @@ def build_unreadable_error(record: ControlRecord, why: str) -> ProtocolError:
     return ProtocolError(
         f"{LEDGER_TOPIC} holds a record at partition {record.partition} offset {record.offset} that this version "
         f"cannot read "
-        f"({why}), under key {record.key!r:.200}",
+        f"({why}), under key {record.key!r:.200}. If a newer version of Watershed wrote it, use that one "
+        "(docs/upgrade.md)",
         topic=LEDGER_TOPIC,
         partition=record.partition,
     )

@@ -160,7 +160,7 @@ pictures: env jars ## the pictures of the page Replication in docs/pictures, ane
 
 requirements: env ## pin the dependencies anew, with their hashes
 	$(COMPILE) requirements/install.in -o requirements/install.txt
-	for extra in "" kafka spark airflow postgres dev; do \
+	for extra in "" kafka spark airflow lineage postgres dev; do \
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
 	for extra in aws keystores kubernetes; do \

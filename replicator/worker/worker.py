@@ -36,6 +36,7 @@ from watershed.clusters.partition_status_records import PartitionStatus, delete_
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.clusters.wire.versions import Api
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
+from watershed.product_version import describe_product_version
 from watershed.replicator.copy import log_append_time
 from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from watershed.replicator.copy.flow_latency import FlowLatencies
@@ -543,6 +544,7 @@ class Worker:
             self._seen,
             self._registry.latencies.read_recent(now),
             pauses_partitions=True,
+            version=describe_product_version(),
         )
         write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
         self._seen = self._find_seen()

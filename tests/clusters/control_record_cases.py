@@ -232,7 +232,12 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
     ),
     "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
-    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True),
+    "WorkerHeartbeat:now": WorkerHeartbeat(
+        "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True, "0.1.0+50d2608a6b3c"
+    ),
+    "WorkerHeartbeat:without version": WorkerHeartbeat(
+        "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True
+    ),
     "WorkerHeartbeat:without pauses_partitions": WorkerHeartbeat(
         "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}
     ),

@@ -46,7 +46,7 @@ def bound_topics(topics: Mapping[str, Iterable[str]]) -> tuple[dict[str, list[st
     return kept, left_out
 
 
-def build_copy_lineage(plan: Plan, topics: Mapping[str, Sequence[str]]) -> OperatorLineage:
+def build_copy_lineage(plan: Plan, topics: Mapping[str, Sequence[str]]) -> OperatorLineage[Any, Any]:
     """What the workers of these flows read and write. topics: flow id → the source topics that it copies.
 
     Each output names the inputs that it is made of: without that, a reader would join every input of the task with
@@ -75,7 +75,7 @@ def build_copy_lineage(plan: Plan, topics: Mapping[str, Sequence[str]]) -> Opera
     return OperatorLineage(inputs=list(inputs.values()), outputs=outputs)
 
 
-def read_proof_lineage(plan: Plan, summary: Path) -> OperatorLineage | None:
+def read_proof_lineage(plan: Plan, summary: Path) -> OperatorLineage[Any, Any] | None:
     """What a proof read and found (`build_proof_lineage`); None where it left no summary. Raises ValueError for a
     summary that is none, or of another plan."""
     try:
@@ -87,7 +87,7 @@ def read_proof_lineage(plan: Plan, summary: Path) -> OperatorLineage | None:
         raise ValueError(f"{summary} is not the summary of a proof of {plan.topology} ({error!r})") from None
 
 
-def build_proof_lineage(plan: Plan, document: Mapping[str, Any]) -> OperatorLineage:
+def build_proof_lineage(plan: Plan, document: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
     """Both sides of every topic as inputs: a proof writes no records. document: a proof's `summary.json`.
 
     The target's topic has an assertion for each flow into it, with the verdict's counts. The source's topic has the

@@ -96,7 +96,7 @@ class ProofOperator(SparkApplicationOperator):
                 context["ti"].xcom_push(key=_VERDICT_KEY, value=read_proof_result(folder.parent))
         return super().collect(context, event)
 
-    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage | None:
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """What was compared, and the verdict, also of a proof that found a difference (docs/lineage.md). Airflow calls
         it where lineage is on."""
         if self.summary is None:

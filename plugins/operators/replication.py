@@ -150,7 +150,7 @@ class FlowsRunningOperator(BaseOperator):
         if left_out := event.get("left_out", 0):
             self.log.info("lineage names %s topics, and leaves %s out", f"{MOST_TOPICS:,}", f"{left_out:,}")
 
-    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage:
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage[Any, Any]:
         """The topics that the flows read and write (docs/lineage.md). Airflow calls it where lineage is on."""
         return build_copy_lineage(find_frozen_plan(self.plan).read(), self.served)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema
 import pytest
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.serde import Serde
@@ -207,3 +208,18 @@ def test_airflow_finds_the_hooks(file: Path, state: Path, caplog: pytest.LogCapt
         assert found is not None
         assert found(task).extract() is not None
     assert not caplog.records
+
+
+def test_an_event_that_lacks_something_is_found(plan: Plan) -> None:
+    """The schema is made of classes, and has to refuse what they would not have written."""
+    sent = send(build_copy_lineage(plan, {"plant-to-office": ["orders.new"]}))
+    for spoil in (
+        lambda event: event["run"].pop("runId"),
+        lambda event: event["inputs"][0].pop("namespace"),
+        lambda event: event["outputs"][0]["facets"]["lineage"].pop("_producer"),
+        lambda event: event["outputs"][0]["facets"]["lineage"]["inputs"][0].update(type="TOPIC"),
+    ):
+        spoiled = json.loads(json.dumps(sent))
+        spoil(spoiled)
+        with pytest.raises(jsonschema.ValidationError):
+            check_event(spoiled)

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from watershed.topology.plan import Plan, PlanCluster, PlanFlow
     from watershed.topology.record_transform import RecordTransform
 
-MOST_TOPICS: Final = (
+MOST_EVENT_TOPICS: Final = (
     1_000  # of an event: catalogs refuse bodies of many megabytes, and a dataset with facets has 1 to 2 KB
 )
 _SIDES: Final = ("key", "value")
 
 
 def bound_topics(topics: Mapping[str, Iterable[str]]) -> tuple[dict[str, list[str]], int]:
-    """Flow → source topics, sorted, MOST_TOPICS of them at most; and how many were left out."""
+    """Flow → source topics, sorted, MOST_EVENT_TOPICS of them at most; and how many were left out."""
     kept: dict[str, list[str]] = {}
-    free, left_out = MOST_TOPICS, 0
+    free, left_out = MOST_EVENT_TOPICS, 0
     for flow in sorted(topics):
         names = sorted(topics[flow])
         kept[flow] = names[:free]
@@ -100,7 +100,7 @@ def build_proof_lineage(plan: Plan, document: Mapping[str, Any]) -> OperatorLine
 
     inputs: dict[tuple[str, str], InputDataset] = {}
     assertions: dict[tuple[str, str], list[data_quality_assertions_dataset.Assertion]] = {}
-    for line in document.get("topics", ())[:MOST_TOPICS]:
+    for line in document.get("topics", ())[:MOST_EVENT_TOPICS]:
         flow = plan.flow(line["flow"])
         source, target = plan.cluster(flow.source), plan.cluster(flow.target)
         read = data_quality_metrics_input_dataset.DataQualityMetricsInputDatasetFacet(

@@ -23,7 +23,7 @@ from watershed.plugins.fleet_supervisors import (
     report_cluster_errors,
     start_missing_supervisors,
 )
-from watershed.plugins.lineage_datasets import MOST_TOPICS, bound_topics, build_copy_lineage
+from watershed.plugins.lineage_datasets import MOST_EVENT_TOPICS, bound_topics, build_copy_lineage
 from watershed.plugins.operators.person_notifier import find_notifier_problems
 from watershed.plugins.shared_client_processes import ask_client_process
 from watershed.plugins.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, hand_plan_on
@@ -148,7 +148,7 @@ class FlowsRunningOperator(BaseOperator):
         self.log.info("%s", escape_control_lines(event["seen"]))
         self.served = event.get("topics", {})  # not there in an event of version 0.1.0
         if left_out := event.get("left_out", 0):
-            self.log.info("lineage names %s topics, and leaves %s out", f"{MOST_TOPICS:,}", f"{left_out:,}")
+            self.log.info("lineage names %s topics, and leaves %s out", f"{MOST_EVENT_TOPICS:,}", f"{left_out:,}")
 
     def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage[Any, Any]:
         """The topics that the flows read and write (docs/lineage.md). Airflow calls it where lineage is on."""

@@ -15,7 +15,7 @@ from openlineage.client.serde import Serde
 from openlineage.client.uuid import generate_new_uuid
 
 from tests.airflow.openlineage_schema import check_event
-from watershed.plugins.lineage_datasets import MOST_TOPICS, bound_topics, build_copy_lineage, build_proof_lineage
+from watershed.plugins.lineage_datasets import MOST_EVENT_TOPICS, bound_topics, build_copy_lineage, build_proof_lineage
 from watershed.plugins.operators.proof import ProofOperator
 from watershed.plugins.operators.replication import FlowsRunningOperator
 from watershed.plugins.state_folder import freeze_plan
@@ -159,9 +159,9 @@ def test_what_is_proven_holds_only_with_the_whole_verdict(plan: Plan) -> None:
 
 
 def test_an_event_stays_small() -> None:
-    topics = {"b": [f"t{n}" for n in range(MOST_TOPICS)], "a": {"x", "y"}}
+    topics = {"b": [f"t{n}" for n in range(MOST_EVENT_TOPICS)], "a": {"x", "y"}}
     kept, left_out = bound_topics(topics)
-    assert (kept["a"], len(kept["b"]), left_out) == (["x", "y"], MOST_TOPICS - 2, 2)
+    assert (kept["a"], len(kept["b"]), left_out) == (["x", "y"], MOST_EVENT_TOPICS - 2, 2)
 
 
 def test_flows_that_run_are_told(file: Path, state: Path) -> None:

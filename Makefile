@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums wheel sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums wheel changelog sbom compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -160,7 +160,7 @@ pictures: env jars ## the pictures of the page Replication in docs/pictures, ane
 
 requirements: env ## pin the dependencies anew, with their hashes
 	$(COMPILE) requirements/install.in -o requirements/install.txt
-	for extra in "" kafka spark airflow postgres dev; do \
+	for extra in "" kafka spark airflow lineage postgres dev; do \
 	  $(COMPILE) $${extra:+--extra $$extra} pyproject.toml -o requirements/$${extra:-base}.txt; \
 	done
 	for extra in aws keystores kubernetes; do \
@@ -173,6 +173,10 @@ checksums: env ## write down the checksums of the jars, after a version in one o
 
 wheel: env ## dist/watershed-….whl, which `pip install` takes anywhere (docs/install.md)
 	@$(BIN)/python -m watershed.lab.wheel dist
+
+VERSION ?=
+changelog: env ## what the next release will say; VERSION=0.2.0 writes it into CHANGELOG.md and removes the fragments (docs/releasing.md)
+	$(BIN)/towncrier build $(if $(VERSION),--yes --version $(VERSION),--draft --version next)
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
 	$(BIN)/python -m watershed.lab.sbom watershed.cdx.json

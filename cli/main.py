@@ -149,12 +149,23 @@ class LazyGroup(click.Group):
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say more; show the traceback of an unexpected error.")
 @click.option("-q", "--quiet", is_flag=True, help="Say only what was asked for.")
-@click.version_option(package_name="watershed", message="topology %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *given: _print_version(*given),
+    help="Show the release and the commit, and exit.",
+)  # fmt: skip
 @click.pass_context
 def topology(ctx: click.Context, verbose: bool, quiet: bool) -> None:
     """Move Kafka topics and their applications between clusters from one YAML file."""
     ctx.obj = {"verbose": verbose, "quiet": quiet}
     _log_with_fields()
+
+
+def _print_version(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from watershed.product_version import describe_product_version
+
+        click.echo(f"topology {describe_product_version()}")
+        ctx.exit()
 
 
 def _log_with_fields() -> None:

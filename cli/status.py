@@ -85,7 +85,9 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
     read = [read_status_reports(each) for each in targets.values()]
     reports = [report for each in read for report in each.partitions]
     beside = [report for each in read for report in each.beside]
-    latencies = add_worker_latencies((heartbeat for each in read for heartbeat in each.heartbeats), now)
+    heartbeats = [heartbeat for each in read for heartbeat in each.heartbeats]
+    latencies = add_worker_latencies(heartbeats, now)
+    versions = {heartbeat.worker: heartbeat.version for heartbeat in heartbeats}
     rows = []
     for flow in plan.flows:
         record = desired.get(flow.id)
@@ -115,6 +117,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "retired": sorted(record.retired) if record else [],
                 "paused": [asdict(each) for each in record.pauses] if record else [],
                 "moved": [asdict(each) for each in record.moves] if record else [],
+                "versions": sorted({versions.get(row["worker"], "") or "unknown" for row in partitions}),
                 "partitions": partitions,
                 "sync": [report.to_json() for report in beside if report.flow == flow.id],
             }
@@ -150,6 +153,8 @@ def _table(flows: list[dict[str, Any]]) -> str:
         count = len(flow["partitions"])
         lines.append(f"{flow['id']:<{width}} {flow['state']:<20} {count:>10} {lag:>12} {behind:>9} {rate:>11}")
         lines += [f"  {line}" for line in describe_flow_record(flow)]
+        if len(flow["versions"]) > 1:
+            lines.append(f"  workers of several versions: {', '.join(flow['versions'])}")
         if old := describe_single_batch_mode(flow):
             lines.append(f"  {old}")
         lines += [f"  {line}" for line in describe_flow_sync(flow)]

@@ -32,7 +32,8 @@ class WorkerHeartbeat(ControlRecordBody):
     clock, the earliest of them, as of the heartbeat before). latencies: flow → bucket (`clusters.latency_buckets`) →
     records that the worker has copied in the last 15 to 30 seconds; without those of flows that rest. worker, pid: as
     in its reports. pauses_partitions: whether it obeys pauses of single partitions; earlier
-    versions pause the whole flow instead, and do not say so.
+    versions pause the whole flow instead, and do not say so. version: of the worker's program
+    (`watershed.product_version`); "" where it does not say so, as up to 0.1.0.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(

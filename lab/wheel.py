@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import click
 
 from watershed import IMPORT_ROOT
 from watershed.lab.errors import LabError
+from watershed.product_version import BUILD_FILE, find_commit
 
 _BESIDE_THE_ROOMS = ("pyproject.toml", "README.md", "watershed")
 
@@ -36,12 +38,20 @@ def build_wheel(directory: Path, root: Path = IMPORT_ROOT) -> Path:
             else:
                 copy.mkdir(exist_ok=True)
                 shutil.copy2(root / name, copy / name)
+        write_build_record(copy, find_commit(root))
         command = [sys.executable, "-m", "uv", "build", "--quiet", "--wheel", "--no-build-isolation"]
         words = ["--python", sys.executable, "--out-dir", str(directory.resolve()), str(copy)]
         done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise LabError(f"the wheel of {root} was not built: {done.stderr.strip()}")
     return max(directory.glob("watershed-*.whl"), key=lambda path: path.stat().st_mtime_ns)
+
+
+def write_build_record(root: Path, commit: str) -> None:
+    """Leave the commit in what is built below `root`, which will have no git any more. commit: "" where it is not
+    known; then nothing is written."""
+    if commit:
+        (root / BUILD_FILE).write_text(json.dumps({"commit": commit}) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from watershed.clusters.admin import Admin
 from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
+from watershed.product_version import describe_product_version
 from watershed.spark.errors import WrongUse
 from watershed.spark.evidence.evidence_folder import write_evidence_folder
 from watershed.spark.evidence.proof_results import ProofFindings, build_results, build_run_id
@@ -120,6 +121,7 @@ def prove_flows(
             "ended_at": render_iso_timestamp(time.time()),
             "seconds": round(time.time() - began, 1),
             "policy": request.to_json(),
+            "watershed_version": describe_product_version(),
             "guarantees": {each.facts.flow.id: each.facts.guarantee for each in observations},
             "transforms": {
                 flow.id: {"transform": flow.transform.hash, "spark_plan": planned.get(flow.id)}

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.private_files import make_folder, open_for_append
+from watershed.product_version import describe_product_version
 from watershed.replicator.errors import ReplicatorError
 from watershed.spark.console import write_error_line, write_result_line
 from watershed.spark.errors import SparkError, Unwritable, WrongUse
@@ -155,6 +156,7 @@ def _failed(out: Path, message: str, request: ProofRequest, began: float, plan: 
         "ended_at": render_iso_timestamp(time.time()),
         "seconds": round(time.time() - began, 1),
         "policy": request.to_json(),
+        "watershed_version": describe_product_version(),
     }
     if plan is not None:
         facts |= {"topology": plan.topology, "plan_hash": plan.hash}

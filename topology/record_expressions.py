@@ -1,4 +1,5 @@
-"""What can be said of an expression of `transform` without Spark: which functions it calls."""
+"""What can be said of an expression of `transform`, and of its `schema`, without Spark: which functions it calls, which
+fields it reads, which fields there are."""
 
 from __future__ import annotations
 
@@ -37,6 +38,14 @@ _WORDS: Final = """
 _NO_FUNCTIONS: Final = frozenset(_WORDS.split())
 _TEXT_OR_NAME: Final = re.compile(r"'(?:[^'\\\\]|\\\\.)*'|\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`", re.DOTALL)
 _CALL: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\s*\(")
+_TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_NAME: Final = r"(?:[A-Za-z_][A-Za-z0-9_]*|`[^`]+`)"
+_COLUMNS: Final = "key|value|headers|timestamp|topic|partition|offset"
+# No field: a function of that name, the type `as timestamp`, the literal `timestamp '…'`.
+_FIELD: Final = re.compile(
+    rf"(?i:\bas\s+timestamp\b)|(?<![\w.`])((?:{_COLUMNS})(?:\.{_NAME})*)(?![\w.`])(?!\s*(?:\(|''))"
+)
+_SCHEMA_FIELD: Final = re.compile(r"\s*(`[^`]+`|[^\s:]+)[\s:]+(.*?)\s*", re.DOTALL)
 
 
 def find_unknown_functions(text: str) -> list[str]:
@@ -44,3 +53,24 @@ def find_unknown_functions(text: str) -> list[str]:
     called: list[str] = _CALL.findall(_TEXT_OR_NAME.sub("''", text))
     known = ALLOWED_FUNCTIONS | _NO_FUNCTIONS | {SECRET_FUNCTION}
     return [name for name in dict.fromkeys(called) if name.lower() not in known]
+
+
+def find_read_fields(text: str) -> list[str]:
+    """The columns and fields that an expression reads, such as `value.email`, each once, in its order. Of headers only
+    the column: its names are arguments of functions. Names are case sensitive, as docs/transform.md has them."""
+    found = (match[1] for match in _FIELD.finditer(_TEXT.sub("''", text)))
+    return list(dict.fromkeys(name.replace("`", "") for name in found if name))
+
+
+def split_schema_fields(text: str) -> list[tuple[str, str]]:
+    """Name and type of each field at the top of a schema in Spark's DDL: `a string, b struct<c: int>`."""
+    parts, depth, quoted = [""], 0, False
+    for letter in text:
+        quoted ^= letter == "`"
+        depth += 0 if quoted else (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    found = filter(None, map(_SCHEMA_FIELD.fullmatch, parts))
+    return [(match[1].strip("`"), match[2]) for match in found]

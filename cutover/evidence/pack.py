@@ -15,6 +15,7 @@ from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry, fin
 from watershed.cutover.migration_step_order import Step
 from watershed.cutover.run_plan import RunPlan
 from watershed.cutover.wave_states import KINDS_TO_TARGET, list_wave_states
+from watershed.product_version import describe_product_version
 from watershed.topology.plan import Plan, PlanFlow
 
 _SCHEMA = 2
@@ -52,6 +53,7 @@ def build_run_evidence(identity: EvidenceSubject, chain: JournalChain, state: st
     undone = [entry for entry in entries if entry.step.startswith("undo_") and not entry.deed]
     return {
         "schema": _SCHEMA,
+        "watershed_version": describe_product_version(),
         "topology": identity.plan.topology,
         "kind": run_plan.kind,
         "strategy": run_plan.policy.strategy,

@@ -19,6 +19,7 @@ from watershed.lab.containers.images import build_images, list_base_images, list
 from watershed.lab.containers.startup import start_services
 from watershed.lab.demo.demo_steps import start_clock
 from watershed.lab.errors import LabError
+from watershed.product_version import find_commit
 
 _ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILES = (_ROOT / "docker-compose.yaml", _ROOT / "docker" / "demo.yaml")
@@ -118,6 +119,7 @@ def build_environment(environ: Mapping[str, str], records: int) -> dict[str, str
         if not name.startswith(("WATERSHED_", "COMPOSE_", "PODMAN_COMPOSE_"))
     }
     own = {"WATERSHED_SECRETS_FILE": str(_SCRATCH / "no.secrets"), "WATERSHED_RECORDS": str(records)}
+    own["WATERSHED_COMMIT"] = find_commit(_ROOT)
     return others | defaults | ports | own | dict([_SECRETS.read_text().strip().split("=", 1)])
 
 

@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from airflow.sdk import Asset, BaseOperator, BaseOperatorLink
@@ -18,13 +18,18 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from watershed.clusters.private_files import make_folder
 from watershed.cutover.evidence.proof_summary import PROOF_COUNTS
+from watershed.plugins.lineage_datasets import read_proof_lineage
 from watershed.plugins.operators.spark_application import SparkApplicationOperator, list_attempts
 from watershed.plugins.state_folder import (
+    find_frozen_plan,
     is_state_shared,
     locate_run_folder,
     locate_state_folder,
     locate_task_folder,
 )
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
 
 _REACHED = ("proven", "repeated", "different", "incomplete")  # an error is no verdict
 _VERDICT_KEY = "verdict"  # XCom of a proof's task: for tasks on hosts that do not see its folder
@@ -68,6 +73,7 @@ class ProofOperator(SparkApplicationOperator):
     def __init__(self, *, incremental: Any = True, module: str = "watershed.spark.verify", **kwargs: Any) -> None:
         super().__init__(module=module, **kwargs)
         self.incremental = incremental
+        self.summary: Path | None = None  # of the attempt that was collected
 
     def execute(self, context: Any) -> str:
         """Adds `--since` with the newest earlier proof where `incremental` holds, and starts the application."""
@@ -84,10 +90,18 @@ class ProofOperator(SparkApplicationOperator):
     def collect(self, context: Any, event: dict[str, Any]) -> str:
         """As its base. The verdict is kept for other tasks before the task may fail for it."""
         folder = Path(event["folder"])
-        if (folder / "summary.json").exists():
+        self.summary = folder / "summary.json"
+        if self.summary.exists():
             with contextlib.suppress(AirflowException):  # of a summary that is none: the exit code tells more
                 context["ti"].xcom_push(key=_VERDICT_KEY, value=read_proof_result(folder.parent))
         return super().collect(context, event)
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage[Any, Any] | None:
+        """What was compared, and the verdict, also of a proof that found a difference (docs/lineage.md). Airflow calls
+        it where lineage is on."""
+        if self.summary is None:
+            return None
+        return read_proof_lineage(find_frozen_plan(self.plan).read(), self.summary)
 
 
 class PublishProofOperator(BaseOperator):

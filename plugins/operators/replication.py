@@ -6,8 +6,8 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from watershed.plugins.fleet_supervisors import (
     report_cluster_errors,
     start_missing_supervisors,
 )
+from watershed.plugins.lineage_datasets import MOST_EVENT_TOPICS, bound_topics, build_copy_lineage
 from watershed.plugins.operators.person_notifier import find_notifier_problems
 from watershed.plugins.shared_client_processes import ask_client_process
 from watershed.plugins.state_folder import FrozenPlan, bring_plan, find_frozen_plan, freeze_plan, hand_plan_on
@@ -31,6 +32,8 @@ from watershed.topology.shell_command import quote_shell_argument
 from watershed.topology.text_escaping import escape_control_lines
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
     from watershed.topology.plan import Plan
 
 AskClusters = Callable[[str, str, dict[str, Any]], Any]  # as `ask_client_process`
@@ -124,6 +127,7 @@ class FlowsRunningOperator(BaseOperator):
         self.plan = plan
         self.fleets = fleets
         self.timeout = timeout
+        self.served: dict[str, list[str]] = {}  # flow → source topics, for lineage; once all are served
 
     def execute(self, context: Any) -> None:
         """Leaves the worker slot when it takes longer; the triggerer follows the status topics then."""
@@ -142,6 +146,13 @@ class FlowsRunningOperator(BaseOperator):
         if event["problem"]:
             raise AirflowFailException(escape_control_lines(event["problem"]))
         self.log.info("%s", escape_control_lines(event["seen"]))
+        self.served = event.get("topics", {})  # not there in an event of version 0.1.0
+        if left_out := event.get("left_out", 0):
+            self.log.info("lineage names %s topics, and leaves %s out", f"{MOST_EVENT_TOPICS:,}", f"{left_out:,}")
+
+    def get_openlineage_facets_on_complete(self, _task_instance: Any) -> OperatorLineage[Any, Any]:
+        """The topics that the flows read and write (docs/lineage.md). Airflow calls it where lineage is on."""
+        return build_copy_lineage(find_frozen_plan(self.plan).read(), self.served)
 
 
 class FlowsWatch:
@@ -153,29 +164,33 @@ class FlowsWatch:
         self._first: dict[str, int] | None = None
         self._said = ""
 
-    def look(self, log: Any) -> dict[str, str] | None:
-        """None while it goes on; at the end `seen` for people, and `problem`, "" when every partition is served."""
+    def look(self, log: Any) -> dict[str, Any] | None:
+        """None while it goes on; at the end `seen` for people, `problem`, "" when every partition is served, and
+        `topics`, `left_out` as `bound_topics` gives them."""
         from watershed.clusters.errors import ClusterError
 
         try:
-            text, problem, done = self._judge()
+            found = self._judge()
         except ClusterError as trouble:
-            text, problem, done = f"asking again: {trouble}", "", False
-        if text != self._said:
-            log.info("%s", escape_control_lines(text))
-            self._said = text
-        problem = problem or describe_dead_fleets(self.fleets)
-        return {"seen": text, "problem": problem} if done or problem else None
+            found = FlowsProgress(f"asking again: {trouble}", "", False)
+        if found.text != self._said:
+            log.info("%s", escape_control_lines(found.text))
+            self._said = found.text
+        problem = found.problem or describe_dead_fleets(self.fleets)
+        if not (found.done or problem):
+            return None
+        topics, left_out = bound_topics(found.topics)
+        return {"seen": found.text, "problem": problem, "topics": topics, "left_out": left_out}
 
-    def _judge(self) -> tuple[str, str, bool]:
+    def _judge(self) -> FlowsProgress:
         wanted = ask_expected_partitions(self.plan, self.ask)
         view = ask_newest_reports(self.plan, self.ask)
         if self._first is None:
             self._first = {key: report.at_ms for key, report in view.items()}
         found = judge_flow_reports(wanted, {k: r for k, r in view.items() if r.at_ms != self._first.get(k)})
         if missing := ask_missing_workers(self.plan, self.ask):
-            return "; ".join([found.text, *missing]), found.problem, False
-        return found.text, found.problem, found.done
+            return replace(found, text="; ".join([found.text, *missing]), done=False)
+        return found
 
 
 class FlowsRunning(BaseTrigger):
@@ -205,11 +220,13 @@ class FlowsRunning(BaseTrigger):
 
 @dataclass(frozen=True, slots=True)
 class FlowsProgress:
-    """Result of one poll. text: for people. problem: "" without one. done: every partition is served."""
+    """Result of one poll. text: for people. problem: "" without one. done: every partition is served. topics: flow id →
+    its source topics."""
 
     text: str
     problem: str
     done: bool
+    topics: Mapping[str, Set[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +281,8 @@ def judge_flow_reports(wanted: ExpectedPartitions, view: dict[str, Any]) -> Flow
         words.append(f"{flow}: {len(served)} of {len(places)} partitions served, lag {lag:,} records")
         done = done and len(served) == len(places)
     problem = "\n".join(f"{r.flow} {r.topic}-{r.partition}: {r.state}: {r.error} {r.remedy or ''}" for r in loud)
-    return FlowsProgress("; ".join(words) or "no flow should run", problem, done)
+    topics = {flow: {topic for topic, _ in places} for flow, places in wanted.places.items()}
+    return FlowsProgress("; ".join(words) or "no flow should run", problem, done, topics)
 
 
 def describe_dead_fleets(folders: Sequence[str]) -> str:

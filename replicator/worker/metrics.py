@@ -12,10 +12,10 @@ from typing import Final
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from watershed.product_version import describe_product_version
 from watershed.replicator.worker.metric_families import build_flow_families, build_partition_families, build_samples
 from watershed.replicator.worker.metrics_snapshot import MetricsSnapshot
 from watershed.topology import metric_catalogue as catalogue
-from watershed.topology.installed_version import read_installed_version
 
 _THROTTLED: Final = "throttled_seconds"  # as BrokerThreads.counters has it
 _FOLLOWERS: Final = "follower_bytes"
@@ -36,5 +36,5 @@ class WorkerCollector(Collector):
         yield build_samples(catalogue.BUFFERED_BYTES, [((), seen.buffered)])
         yield build_samples(catalogue.THROTTLED_SECONDS, [((self._target,), seen.counters.get(_THROTTLED, 0.0))])
         yield build_samples(catalogue.FOLLOWER_BYTES, [((), seen.counters.get(_FOLLOWERS, 0.0))])
-        labels = self._worker, self._target, str(os.getpid()), read_installed_version()
+        labels = self._worker, self._target, str(os.getpid()), describe_product_version()
         yield build_samples(catalogue.WORKER_INFO, [(labels, 1)])

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
+from watershed.product_version import describe_product_version
 from watershed.replicator.errors import ReplicatorError
 from watershed.replicator.worker.metrics_snapshot import Health
-from watershed.topology.installed_version import read_installed_version
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
@@ -78,7 +78,7 @@ def _answer(
         "live": health.is_live,
         "ready": health.is_ready,
         "why": health.why,
-        "version": read_installed_version(),
+        "version": describe_product_version(),
     }
     start("200 OK" if asked[path] else "503 Service Unavailable", [("Content-Type", "application/json")])
     return [json.dumps(body).encode()]

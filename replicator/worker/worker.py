@@ -36,6 +36,7 @@ from watershed.clusters.partition_status_records import PartitionStatus, delete_
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.clusters.wire.versions import Api
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat, write_heartbeat
+from watershed.product_version import describe_product_version
 from watershed.replicator.copy import log_append_time
 from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
 from watershed.replicator.copy.flow_latency import FlowLatencies
@@ -73,7 +74,6 @@ from watershed.replicator.worker.placement_leader import PlacementLeader
 from watershed.replicator.worker.settled_heap import SettledHeap
 from watershed.replicator.worker.topic_discovery import TopicDiscovery
 from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
-from watershed.topology.installed_version import read_installed_version
 
 log = logging.getLogger("watershed.worker")
 
@@ -574,7 +574,7 @@ class Worker:
             recent,
             pauses_partitions=True,
             topology=self.topology,
-            version=read_installed_version(),
+            version=describe_product_version(),
             began_ms=self._began_ms,
             totals=copies.latencies.read_totals(None if tells_all else recent),
             throttled_s=copies.counters().get("throttled_seconds", 0.0),

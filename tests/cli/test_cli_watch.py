@@ -38,6 +38,7 @@ FLOW = {
     "lag_bytes": 3_100_000,
     "lag_ms": 400,
     "rate_bytes": 2_500_000.0,
+    "versions": [],
     "partitions": [PARTITION],
 }
 
@@ -224,3 +225,10 @@ def test_the_latency_of_a_flow_is_that_of_all_workers_that_live(
     assert row["latency"] == {"p50_ms": 0.87, "p99_ms": 94.0, "records": 100}
     view.clear()
     assert [row["latency"] for row in _flows(compile_path(path), targets, path)] == [None], "nothing was copied"
+
+
+def test_workers_of_several_versions_are_told():
+    flow = FLOW | {"sync": [], "versions": ["0.2.0+50d2608a6b3c"]}
+    assert "versions" not in _table([flow])
+    mixed = flow | {"versions": ["0.2.0+50d2608a6b3c", "unknown"]}
+    assert "  workers of several versions: 0.2.0+50d2608a6b3c, unknown\n" in _table([mixed]) + "\n"

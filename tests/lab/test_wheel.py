@@ -11,6 +11,7 @@ import pytest
 from tests.lab.installed import Installed
 from watershed.lab.errors import LabError
 from watershed.lab.wheel import build_wheel
+from watershed.product_version import describe_product_version, find_commit
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = sorted(each.name for each in (ROOT / "watershed").iterdir() if each.is_symlink())
@@ -36,7 +37,8 @@ def list_product_files() -> set[str]:
 
 def test_it_has_every_file_of_the_rooms_and_takes_one_name(wheel: Path) -> None:
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert inside == list_product_files() | {"watershed/__init__.py"}
+    package = ["__init__.py", "product_version.py", *(["build.json"] if find_commit(ROOT) else [])]
+    assert inside == list_product_files() | {f"watershed/{name}" for name in package}
 
 
 def test_airflow_finds_the_plugins(wheel: Path) -> None:
@@ -59,6 +61,11 @@ def test_a_file_is_linted_and_compiled_in_an_empty_folder(installed: Installed) 
     assert json.loads(compiled.stdout)["flows"]
     manual = installed.run("topology", "explain", "GRF201")
     assert (manual.returncode, "GRF201" in manual.stdout) == (0, True), manual.stderr
+
+
+def test_it_names_the_commit_it_was_made_of(installed: Installed) -> None:
+    told = installed.run("topology", "--version")
+    assert (told.returncode, told.stdout) == (0, f"topology {describe_product_version()}\n"), told.stderr
 
 
 def test_a_command_without_its_packages_says_which_extra_has_them(installed: Installed) -> None:

@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.clusters.sync_reports import SyncReport
+from watershed.product_version import describe_product_version
 from watershed.replicator.copy.flow_latency import FlowLatency
 from watershed.replicator.worker.metric_families import PARTITION_SERIES_LIMIT
 from watershed.replicator.worker.metrics import WorkerCollector
 from watershed.replicator.worker.metrics_endpoint import MetricsUnavailable, serve_endpoint
 from watershed.replicator.worker.metrics_snapshot import Health, MetricsSnapshot
-from watershed.topology.installed_version import read_installed_version
 from watershed.topology.metric_catalogue import METRICS
 
 REPORTS = [
@@ -120,7 +120,7 @@ def test_health_is_told_with_a_reason_and_the_version(endpoint):
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
 
-    version = {"version": read_installed_version()}
+    version = {"version": describe_product_version()}
     assert ask("/health/live") == (200, {"live": True, "ready": True, "why": ""} | version)
     assert ask("/health/ready")[0] == 200
     HEALTH.append(Health(True, False, "no slots yet"))

@@ -11,7 +11,7 @@ from watershed.topology import compile_path
 from watershed.topology.lint import lint_topology
 from watershed.topology.loader import parse_topology
 from watershed.topology.plan import PlanFlow
-from watershed.topology.record_expressions import find_unknown_functions
+from watershed.topology.record_expressions import find_read_fields, find_unknown_functions, split_schema_fields
 from watershed.topology.record_transform import RecordTransform
 from watershed.topology.rule_manual import complete_example
 
@@ -137,3 +137,30 @@ def test_a_flow_without_transform_has_the_plan_that_it_had() -> None:
 )
 def test_functions_are_found_outside_quotes(text: str, unknown: list[str]) -> None:
     assert find_unknown_functions(text) == unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("sha2(concat(value.email, secret('PEPPER'), 'value.x'), 256)", ["value.email"]),
+        ("cast(timestamp(value.at) as timestamp) > timestamp '2026-01-01' and key is null", ["value.at", "key"]),
+        (
+            "value.`odd name`.b = value.a.b or element_at(headers, 'key') = ''",
+            ["value.odd name.b", "value.a.b", "headers"],
+        ),
+        ("position('a', value.position) + offset + offset", ["value.position", "offset"]),
+        ("null", []),
+    ],
+)
+def test_fields_that_an_expression_reads(text: str, read: list[str]) -> None:
+    assert find_read_fields(text) == read
+
+
+def test_fields_of_a_schema() -> None:
+    text = "country string, amount decimal(12,2), a struct<b: int, c: array<string>>, `x, y`: int"
+    assert split_schema_fields(text) == [
+        ("country", "string"),
+        ("amount", "decimal(12,2)"),
+        ("a", "struct<b: int, c: array<string>>"),
+        ("x, y", "int"),
+    ]

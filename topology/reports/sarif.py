@@ -9,6 +9,8 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from watershed import IMPORT_ROOT
+from watershed.product_version import find_release
 from watershed.topology.finding import Label, LintFinding
 from watershed.topology.lint import LintResult
 from watershed.topology.rule import Rule
@@ -28,7 +30,8 @@ def render_sarif(results: Iterable[LintResult]) -> str:
         rows += [_result(finding) for finding in result.findings]
         rows += [_result(finding, {"suppressions": [{"kind": "inSource"}]}) for finding in result.suppressed]
         rows += [_result(finding, {"baselineState": "unchanged"}) for finding in result.known]
-    driver = {"name": "topology lint", "semanticVersion": "0.1.0", "rules": [_rule(rule) for rule in RULES]}
+    version = find_release(IMPORT_ROOT)
+    driver = {"name": "topology lint", "semanticVersion": version, "rules": [_rule(rule) for rule in RULES]}
     skipped = sorted({rule.code for result in results for rule in result.skipped})
     notes = [{"level": "note", "message": {"text": f"{code} was not asked: it needs an inventory"}} for code in skipped]
     run: dict[str, Any] = {

@@ -23,7 +23,6 @@ from watershed.spark.evidence.page.page_tables import (
 )
 from watershed.spark.evidence.page.records_over_time import render_records_over_time
 from watershed.spark.evidence.page.verdict_header import render_verdict_header
-from watershed.topology.installed_version import read_installed_version
 from watershed.topology.rounded_amounts import render_decimal_size
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -103,7 +102,7 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     )
     engine = document.get("engine") or "–"
     spark = f", Spark {document['spark_version']}" if document.get("spark_version") else ""
-    version = read_installed_version() or "from a checkout"
+    version = document.get("watershed_version") or "–"  # not told by releases before 0.2.0
     done = document["verdict"] != "error"
     lines: list[tuple[str, Any]] = [
         ("topology", document.get("topology") or "–"),
@@ -113,10 +112,7 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
         ("level and mode", f"{document.get('level', '–')}, {document.get('mode', '–')}"),
         ("asked for", _asked(document.get("policy") or {})),
         ("time", started),
-        (
-            "engine",
-            f"{engine}{spark}, Python {platform.python_version()}, Watershed {version}",
-        ),
+        ("engine", f"{engine}{spark}, Python {platform.python_version()}, Watershed {version}"),
     ]
     fingerprint = f"version {document.get('fingerprint')}: XXH64 of key, value, headers, timestamp; summed up"
     lines += [

@@ -12,6 +12,7 @@ import pytest
 from tests.replicator.real import producer, put, read_all, settings_of, workers
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
+from watershed.product_version import describe_product_version
 from watershed.topology import compile_path
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def test_a_bounded_copy_is_planned_and_complete(
         spawn()
         row = wait_complete(path, capsys)
     assert (row["lag_records"], row["lag_ms"], row["end"]) == (0, 0, "latest")
+    assert row["versions"] == [describe_product_version()]
     here, there = (read_all(settings[alias], topic_name, 1)[0] for alias in ("onprem", "cloud"))
     assert [record for _, record in there] == [record for _, record in here[100:]]
     assert main(["status", str(path)]) == 0
@@ -72,7 +74,7 @@ def wait_complete(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, A
         capsys.readouterr()
         assert main(["status", str(path), "--format", "json"]) == 0
         [row] = json.loads(capsys.readouterr().out)["flows"]
-        if row["state"] == "complete":
+        if row["state"] == "complete" and row["versions"] != ["unknown"]:  # its heartbeat follows the report
             return dict(row)
         assert time.monotonic() < deadline, row
         time.sleep(0.3)

@@ -16,6 +16,7 @@ import click
 
 from watershed.clusters.admin import Admin
 from watershed.clusters.claim_rules import find_partition_claims
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
 from watershed.replicator.ledger.ledger import read_ledger
 from watershed.spark.errors import WrongUse
@@ -29,6 +30,7 @@ from watershed.spark.evidence.difference_explanation import (
 from watershed.spark.evidence.evidence_folder import SUMMARY_FILE, read_evidence_table, read_summary
 from watershed.spark.failure_text import raise_as_spark_error
 from watershed.spark.judging.flow_observation import read_flow_facts
+from watershed.spark.judging.proof_window import PartitionPair
 from watershed.spark.judging.record_ownership import (
     is_target_shared,
     read_feeding_producers,
@@ -36,6 +38,7 @@ from watershed.spark.judging.record_ownership import (
     read_source_claims,
     read_target_writers,
 )
+from watershed.spark.proof_scope import build_header_of_copy
 from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
 from watershed.spark.reading.fetch_answers import PartitionAddress
 from watershed.spark.reading.offset_range import OffsetRange
@@ -108,6 +111,7 @@ def _explained(
         facts = read_flow_facts(flow, source, target, (settings[0], settings[1]), [chunk["topic"]], foreign)
         schema_ids = read_schema_id_pairs(flow, settings[0], settings[1], [] if foreign else [chunk["topic"]])
         skip, only = ((), ()) if foreign else _whose(flow, settings[0], settings[1], target.cluster_id())
+        header = None if foreign else _read_header(flow, chunk, source, settings[1])
         claims = (
             find_partition_claims(read_source_claims(settings[0]), chunk["topic"], ids[0], chunk["partition"])
             if skip
@@ -125,6 +129,7 @@ def _explained(
             schema_ids.get(chunk["topic"], NO_ID_REWRITE),
             claims=claims,
             marks=_read_marks(flow, chunk["topic"], settings[0]) if not foreign else NO_MARKS,
+            header=header,
         ),
         PartitionAddress(
             settings[1], chunk["target_topic"], ids[1], chunk["partition"], timestamps, only=frozenset(only)
@@ -139,6 +144,17 @@ def _explained(
     ):
         expected = _expected_reader(session, plan, flow, addresses[0])
         return explain_differences(chunk, diffs, expected, there, origin=_origin_reader(flow, addresses))
+
+
+def _read_header(
+    flow: PlanFlow, chunk: Mapping[str, Any], source: Admin, target: ConnectionSettings
+) -> ProvenanceHeader | None:
+    """What the flow adds to records of the chunk's partition. Raises ClusterError, ReplicatorError."""
+    if flow.header is None:
+        return None
+    topic, number = chunk["topic"], chunk["partition"]
+    copied = read_ledger(target, flow=flow.id).map(flow.id, topic, number)
+    return build_header_of_copy(flow, source, PartitionPair(flow.id, topic, chunk["target_topic"], number), copied)
 
 
 def _expected_reader(session: SparkSession, plan: Plan, flow: PlanFlow, address: PartitionAddress) -> SideReader:

@@ -31,6 +31,7 @@ from watershed.replicator.apply_refusals import (
     keep_delivery,
     keep_guarantee,
     refuse_change,
+    refuse_changed_header,
     refuse_changed_schema_ids,
     refuse_newer_record,
     refuse_reserved_targets,
@@ -207,6 +208,7 @@ def _as_before(
     refuse_change(plan, flow, before, ids[flow.source])
     copied = partial(_has_copied, flow, settings)
     refuse_changed_schema_ids(flow, before.flow, copied)
+    refuse_changed_header(flow, before.flow, copied)
     return keep_delivery(flow, before.flow, copied)
 
 

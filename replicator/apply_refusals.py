@@ -141,6 +141,18 @@ def refuse_changed_schema_ids(flow: PlanFlow, before: PlanFlow, copied: Callable
         )
 
 
+def refuse_changed_header(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> None:
+    """No proof could tell which records should have a header that came, or changed its name, in mid-copy. Raises
+    CannotApply."""
+    if flow.header != before.header and copied():
+        was = "without `provenance.header`" if before.header is None else f"with the header `{before.header}`"
+        restore = "Take it out again" if before.header is None else f"Restore `header: {before.header}`"
+        raise CannotApply(
+            f"flow {flow.id} has copied records {was} (provenance.header), and they stay as they are. {restore}, "
+            f"or {_ANEW}"
+        )
+
+
 def keep_delivery(flow: PlanFlow, before: PlanFlow, copied: Callable[[], bool]) -> PlanFlow:
     """The flow, with the delivery that it has to keep. copied: whether it has copied anything.
 

@@ -8,6 +8,7 @@
     └── BadBatch           bytes that are not a record batch, or one that cannot be copied
         ├── ForeignWrite    a batch under the id of a flow that did not write it
         ├── PartlyMarked    a batch of which only some records have the header of another tool
+        ├── ReturnedRecord  a record whose provenance header says that it has come round
         ├── OversizedBatch  a batch that holds more than may be opened
         ├── CompactionHole  a batch behind a hole, where holes cannot be copied yet
         ├── EndPassed       a batch with a record of the time at which the copy ends
@@ -109,6 +110,25 @@ class PartlyMarked(BadBatch):
             base_offset,
             "source_foreign_write",
         )
+
+
+class ReturnedRecord(BadBatch):
+    """A record whose provenance header says that it stood in the flow's target topic, or in this topic, before. It is
+    raised for the record, and then for the whole batch (`of_batch`). `end` is behind what it stands for."""
+
+    def __init__(self, base_offset: int, header: str, origin: str, end: int | None = None) -> None:
+        self.end, self.header, self.origin = base_offset + 1 if end is None else end, header, origin
+        super().__init__(
+            f"holds a record that has come round: its header `{header}` says `{origin}`. A tool that the file does not "
+            f"declare brought it back, or an application passed its headers on (source offsets {base_offset} to "
+            f"{self.end - 1})",
+            base_offset,
+            "source_foreign_write",
+        )
+
+    def of_batch(self, base_offset: int, end: int) -> ReturnedRecord:
+        """The same for the batch that holds the record."""
+        return ReturnedRecord(base_offset, self.header, self.origin, end)
 
 
 class OversizedBatch(BadBatch):

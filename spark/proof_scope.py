@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from watershed.clusters.admin import Admin
 from watershed.clusters.flow_records import StartPosition, choose_start
+from watershed.clusters.provenance_header import ProvenanceHeader, build_provenance_header
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.copy.quarantine import QuarantinedRecord
+from watershed.replicator.ledger.foreign_part import JoinedOffsetMap
+from watershed.replicator.ledger.offset_map import OffsetMap
 from watershed.spark.foreign.inferred_alignment import choose_window_start
 from watershed.spark.judging.earlier_proof import EarlierProof, merge_neighbour_chunks, select_rechecked_chunks
 from watershed.spark.judging.flow_observation import FlowFacts
@@ -19,6 +23,7 @@ from watershed.spark.judging.quarantine_side import build_quarantined_offsets
 from watershed.spark.judging.verdict import Counts
 from watershed.spark.proof_request import ProofRequest
 from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
+from watershed.topology.plan import PlanFlow
 
 
 def fix_partitions(
@@ -52,6 +57,7 @@ def fix_partitions(
         in_place = aligned and all(run.source == run.target for run in o.map.runs)
         proven = merge_neighbour_chunks(proven, chunk, in_place=in_place)
         pair, topic_ids = pairs[topic], ids.get(topic, NO_ID_REWRITE)
+        header = None if facts.foreign else build_header_of_copy(facts.flow, facts.source, o.place, o.map)
         found.append(
             ProofPartition(
                 window,
@@ -66,16 +72,28 @@ def fix_partitions(
                 only=facts.only,
                 claims=facts.claims_of(topic, o.ids[0], number),
                 ids=topic_ids,
+                header=header,
                 in_place=in_place,
                 chunk=chunk,
                 earlier=proven,
                 again=select_rechecked_chunks(proven, earlier.run, share),
                 kept=build_quarantined_offsets(
-                    quarantine.get((topic, number), ()), timestamps=pair.timestamps, ids=topic_ids
+                    quarantine.get((topic, number), ()), timestamps=pair.timestamps, ids=topic_ids, header=header
                 ),
             )
         )
     return found
+
+
+def build_header_of_copy(
+    flow: PlanFlow, source: Admin, place: PartitionPair, copied: OffsetMap
+) -> ProvenanceHeader | None:
+    """What the flow has added to the records of a partition; to none of those that another tool had copied before it
+    was adopted. Raises ClusterError."""
+    if flow.header is None:
+        return None
+    begin = copied.front.position if isinstance(copied, JoinedOffsetMap) else 0
+    return build_provenance_header(flow, source.cluster_id(), place.topic, place.partition, begin)
 
 
 def count_without_copy(facts: FlowFacts) -> dict[PartitionPair, Counts]:

@@ -217,6 +217,7 @@ class PlanFlow:
     source_rack: the rack of the source that the workers stand in; they fetch from a replica there (KIP-392). None: from
     leaders.
     compatibility: what is written beside the copy for tools that were made for MirrorMaker 2; None: nothing.
+    header: the header that each record gets, with the place that it came from (`clusters.provenance_header`).
     """
 
     id: str
@@ -260,6 +261,7 @@ class PlanFlow:
     source_rack: str | None = None
     protect: bool = False
     compatibility: MirrorCompatibility | None = None
+    header: str | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
@@ -341,6 +343,7 @@ class PlanFlow:
             "source_rack": self.source_rack or None,
             "protect": self.protect or None,
             "compatibility": None if self.compatibility is None else self.compatibility.to_json(),
+            "header": self.header,
         }
         return value | {key: each for key, each in late.items() if each is not None}
 

@@ -27,6 +27,8 @@ def explain_repeat_obstacle(flow: PlanFlow, others: Iterable[PlanFlow] = ()) -> 
         return "`delivery.rejected: quarantine` cannot hold, because what was left out cannot be told from a loss"
     if flow.sync.schemas.translated:
         return "`sync.schemas.ids: translate` cannot hold, because repeats are found by comparing records as they are"
+    if flow.header is not None:
+        return "`provenance.header` cannot hold, because repeats are found by comparing records as they are"
     onward = sorted(
         each.id
         for each in others

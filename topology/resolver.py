@@ -295,6 +295,7 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         topics=leave_out_tool_topics(shared.selection(settings), compatibility, naming),
         naming=naming,
         guard=settings.get("provenance", "guard", default="producer_id"),
+        header=settings.get("provenance", "header"),
         forward=settings.get("provenance", "forward", default="all"),
         engine=settings.get("workers", "engine", default="spark"),
         workers=settings.get("workers", "count", default=1),

@@ -110,6 +110,8 @@ def _list_headers(flows: tuple[Flow, ...]) -> set[str]:
     """Headers that every record has which passed these flows, as far as the file tells."""
     found: set[str] = set()
     for flow in flows:
+        if flow.plan.header is not None:
+            found.add(flow.plan.header)
         if flow.external is not None and flow.external.marks_with is not None:
             found.add(flow.external.marks_with)
         elif flow.plan.transform is not None:

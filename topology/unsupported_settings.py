@@ -44,7 +44,6 @@ class UnsupportedRow:
 
 WHOLE_FILE = "the file"
 UNSUPPORTED_SETTINGS = (
-    UnsupportedRow("flow", "provenance.header", lambda value: value is not None, "no header is written"),
     UnsupportedRow(
         "flow",
         "delivery.isolation",

@@ -27,7 +27,7 @@ from watershed.replicator.batch.records import (
     decode_record_fields,
     decode_records,
 )
-from watershed.replicator.errors import BadBatch, CompactionHole, OversizedBatch
+from watershed.replicator.errors import BadBatch, CompactionHole, OversizedBatch, ReturnedRecord
 from watershed.replicator.limits import TargetLimits
 from watershed.topology.egress_compression import EgressCompression
 
@@ -79,8 +79,8 @@ class RepackTerms:
     producer (the way that records came) stays true of all of them. holes: whether what
     compaction left out, or the target does not take, may be stepped over now (`replicator.recovery.producer_epochs`).
     dense: every batch covers consecutive source offsets, so that it can have the very same ones on the target
-    (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, key and value, without
-    changing their lengths (`replicator.copy.schema_ids`); then every batch is opened. takes_all_of: whether all
+    (`replicator.copy.aligned`). change: makes for every answer what rewrites its records, one for one
+    (`replicator.copy.schema_ids`, `replicator.copy.provenance`); then every batch is opened. takes_all_of: whether all
     batches of the producer with this id are copied, except filler, and have the same merge group, so that they can be
     judged many at a time (`replicator.batch.batch_series`). compression: of what is then not compressed
     (`replicator.batch.egress_compression`). end: no record at this source offset or behind it is taken. before_ms: nor
@@ -159,7 +159,9 @@ class Repacker:
                 return
         else:
             stored = self._opened_records(batch, position)
-        records = self._allowed(batch, stored, stored if self._change is None else _changed(stored, self._change))
+        records = self._allowed(
+            batch, stored, stored if self._change is None else _changed(batch, stored, self._change)
+        )
         self._open_first()
         self._add(batch, records)
         if not small:
@@ -377,10 +379,12 @@ def _records(batch: RawBatch, position: int, most: int | None = None) -> list[Ra
     return records if not records or records[0].offset >= position else [r for r in records if r.offset >= position]
 
 
-def _changed(stored: list[RawRecord], change: Callable[[RawRecord], RawRecord]) -> list[RawRecord]:
+def _changed(batch: RawBatch, stored: list[RawRecord], change: Callable[[RawRecord], RawRecord]) -> list[RawRecord]:
     """Raises BadBatch, and what `change` raises."""
     try:
         return [change(record) for record in stored]
+    except ReturnedRecord as error:  # a batch has one writer, and one decision answers for all of it
+        raise error.of_batch(batch.base, batch.end) from None
     except (IndexError, ValueError):
         raise BadBatch("holds a record that cannot be read", stored[0].offset) from None
 

@@ -6,7 +6,15 @@ from watershed.clusters.wire import error_codes
 from watershed.clusters.wire.messages import ProducedPartition
 from watershed.replicator.batch.record_batch import RawBatch
 from watershed.replicator.copy.copy_state import Refusals
-from watershed.replicator.errors import BadBatch, CompactionHole, EndPassed, ForeignWrite, PartlyMarked, SchemaMissing
+from watershed.replicator.errors import (
+    BadBatch,
+    CompactionHole,
+    EndPassed,
+    ForeignWrite,
+    PartlyMarked,
+    ReturnedRecord,
+    SchemaMissing,
+)
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 
@@ -43,5 +51,5 @@ def judge_refused_batch(batch: BadBatch) -> Halt | Reinspect:
         return Reinspect(str(batch))
     if batch.passing:
         return Reinspect(str(batch), batch.state)
-    end = batch.end if isinstance(batch, ForeignWrite | PartlyMarked) else batch.base_offset + 1
+    end = batch.end if isinstance(batch, ForeignWrite | PartlyMarked | ReturnedRecord) else batch.base_offset + 1
     return Halt(batch.state, str(batch), source=OffsetSpan(batch.base_offset, end))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError, TopicMissing, Unauthorised
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.provenance_header import build_provenance_header
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire.messages import READ_COMMITTED, READ_UNCOMMITTED
 from watershed.replicator.ledger.leader_epochs import LeaderEpochEntry
@@ -166,8 +167,7 @@ class PositionTakeover:
             if not isinstance(seen, ClusterError) and key not in ledger.positions
         }
         self.starts |= find_starts(self.record, fresh, self.source)
-        exact = not self.record.flow.sync.schemas.translated
-        last = _find_last_copied(ledger, found, exact=exact)
+        last = _find_last_copied(ledger, found, self.record)
         for key, compared in compare_last_copied(self.source, self.target, last).items():
             seen = found[key]
             assert not isinstance(seen, ClusterError), "only what was inspected is compared"
@@ -181,9 +181,10 @@ class PositionTakeover:
 
 
 def _find_last_copied(
-    ledger: Ledger, inspected: Mapping[PartitionKey, InspectedPartition | ClusterError], *, exact: bool
+    ledger: Ledger, inspected: Mapping[PartitionKey, InspectedPartition | ClusterError], record: FlowRecord
 ) -> dict[PartitionKey, LastCopied]:
     """What to compare of the partitions with a topic at one end that has no id, or had none when it was copied."""
+    exact = not record.flow.sync.schemas.translated
     found: dict[PartitionKey, LastCopied] = {}
     for key, seen in inspected.items():
         if isinstance(seen, ClusterError) or key not in ledger.positions:
@@ -201,7 +202,8 @@ def _find_last_copied(
         first = at.target_end if gave_up else at.begin.target
         offsets = ledger.positions[key].map
         is_ours = partial(_is_copied, offsets, at.target_end) if beside_others else None
-        found[key] = LastCopied(here, there, first, at.target_end, offsets.to_source, exact, is_ours)
+        header = build_provenance_header(record.flow, record.source_cluster_id, key.topic, key.partition)
+        found[key] = LastCopied(here, there, first, at.target_end, offsets.to_source, exact, is_ours, header)
     return found
 
 

@@ -18,12 +18,14 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from watershed.clusters.errors import ClusterError, Unreachable
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire.broker_pool import BrokerPool
 from watershed.clusters.wire.connection import Connection, open_connection
 from watershed.clusters.wire.messages import READ_UNCOMMITTED, FetchPartition
 from watershed.clusters.wire.topic_names import is_stand_in_id
 from watershed.replicator.batch.legacy_formats import decode_records_of_any_format
+from watershed.replicator.batch.provenance import ProvenanceWriter, RecordChange
 from watershed.replicator.batch.record_batch import LOG_APPEND_TIME, BatchChecksum, RawBatch, decode_batches
 from watershed.replicator.batch.records import RawRecord
 from watershed.replicator.errors import ReplicatorError
@@ -41,7 +43,8 @@ class LastCopied:
 
     to_source: target offset → source offset; raises ReplicatorError where it cannot tell. exact: keys, values and
     headers are copied as they are; otherwise ids of schemas in them are replaced, which keeps their lengths. is_ours:
-    whether the record at a target offset was copied; None where all were, as nobody else writes there.
+    whether the record at a target offset was copied; None where all were, as nobody else writes there. header: what
+    the flow adds to each record.
     """
 
     source: LeaderLog
@@ -51,6 +54,7 @@ class LastCopied:
     to_source: Callable[[int], int]
     exact: bool
     is_ours: Callable[[int], bool] | None = None
+    header: ProvenanceHeader | None = None
 
 
 class SourceComparison(NamedTuple):
@@ -110,8 +114,8 @@ def _compare(
             found[key] = batches
             continue
         try:
-            found[key] = _judge(ours[key], batches, copied[key].exact)
-        except ReplicatorError:
+            found[key] = _judge(ours[key], batches, copied[key])
+        except (ReplicatorError, IndexError, ValueError):
             found[key] = NOT_COMPARED
     return found
 
@@ -132,16 +136,18 @@ def _place_records(copied: LastCopied, batches: list[RawBatch]) -> dict[int, _Pl
     }
 
 
-def _judge(ours: Mapping[int, _PlacedRecord], batches: list[RawBatch], exact: bool) -> SourceComparison:
-    """Raises BadBatch."""
+def _judge(ours: Mapping[int, _PlacedRecord], batches: list[RawBatch], copied: LastCopied) -> SourceComparison:
+    """Raises BadBatch; IndexError or ValueError for a record that cannot be read."""
     alike: list[bool] = []
+    header = copied.header
+    change: RecordChange = (lambda record: record) if header is None else ProvenanceWriter(header).add_header
     last_batch: BatchChecksum | None = None
     for batch in batches:
         if batch.control or not batch.records:
             continue
         for record in decode_records_of_any_format(batch):
             if record.offset in ours:
-                alike.append(_are_alike(ours[record.offset], record, exact))
+                alike.append(_are_alike(ours[record.offset], change(record), copied.exact))
                 last_batch = BatchChecksum.of(batch)
     return SourceComparison(all(alike), last_batch) if alike else NOT_COMPARED
 

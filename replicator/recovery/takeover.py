@@ -10,6 +10,7 @@ from watershed.clusters.claim_rules import ClaimedPartition
 from watershed.clusters.control_topics import LEDGER_TOPIC, ControlWriter, compute_slot
 from watershed.clusters.errors import ClusterError, TopicMissing, Unauthorised
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.provenance_header import build_provenance_header
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire.messages import READ_UNCOMMITTED
 from watershed.replicator.batch.record_batch import BatchChecksum, RawBatch
@@ -134,7 +135,7 @@ def take_over_partitions(
         # Read after the inspection: whatever wrote the records that were seen had announced them before.
         ledger = shared.read([record.flow.id], slots)
         parted = find_log_truncations(source, _find_copied_positions(ledger, inspected))
-        last = _find_last_copied(ledger, inspected, aligned, exact=not record.flow.sync.schemas.translated)
+        last = _find_last_copied(ledger, inspected, aligned, record)
         compared = compare_last_copied(source, target, last)
         starts = find_starts(record, _select_fresh(ledger, inspected, aligned), source)
     except (ClusterError, ReplicatorError) as error:
@@ -389,10 +390,10 @@ def _find_last_copied(
     ledger: Ledger,
     inspected: Mapping[PartitionKey, tuple[LogInspection, LeaderLog, LeaderLog] | ClusterError],
     aligned: Collection[PartitionKey],
-    *,
-    exact: bool,
+    record: FlowRecord,
 ) -> dict[PartitionKey, LastCopied]:
     """What to compare of the partitions whose source topic has no id, or had none when it was copied."""
+    exact = not record.flow.sync.schemas.translated
     found: dict[PartitionKey, LastCopied] = {}
     for key, what in inspected.items():
         remembered, _ = ledger.remembered(key)
@@ -410,7 +411,15 @@ def _find_last_copied(
         own = remembered.map.own
         # An operator decision gave up what the source lost: only what was copied since is compared.
         first = remembered.identity.base if remembered.order or not own else own[0].target
-        found[key] = LastCopied(here, there, first, seen.target_end, remembered.map.to_source, exact)
+        found[key] = LastCopied(
+            here,
+            there,
+            first,
+            seen.target_end,
+            remembered.map.to_source,
+            exact,
+            header=build_provenance_header(record.flow, record.source_cluster_id, key.topic, key.partition),
+        )
     return found
 
 

@@ -15,7 +15,9 @@ from watershed.clusters.admin import Admin
 from watershed.clusters.claim_rules import ClaimedPartition
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError
+from watershed.clusters.provenance_header import build_provenance_header
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
+from watershed.replicator.batch.provenance import ProvenanceWriter, RecordChange, chain_changes
 from watershed.replicator.batch.repack import RepackTerms
 from watershed.replicator.copy.aligned.aligned_copy import AlignedCopy
 from watershed.replicator.copy.aligned.aligned_topic_choice import prepare_topic_for_filling
@@ -147,7 +149,7 @@ class CopyRegistry:
                 isolate=copy.refusals.quarantine,
                 takes_all_of=guard.takes_all_of,
                 holes=lambda: copy.producer.alone,
-                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
+                change=self._build_change(task, source, counted, guard),
                 dense=taken.aligned,
                 compression=task.record.flow.compression,
                 end=end,
@@ -182,6 +184,19 @@ class CopyRegistry:
         where = ClaimedPartition(task.key.topic, topic_id, task.key.partition)
         return self.guards.of(task.record, source).at(where, find_foreign_offsets_to_copy(task.decision, topic_id))
 
+    def _build_change(
+        self, task: PartitionTask, source: ConnectionSettings, counted: SchemaIdCounts, guard: PartitionLoopGuard
+    ) -> Callable[[], RecordChange] | None:
+        """What the flow does to every record; None where all pass as they are."""
+        ids = self.schema_ids.changes(task.record.flow, source, task.key, counted)
+        record, key = task.record, task.key
+        header = build_provenance_header(record.flow, record.source_cluster_id, key.topic, key.partition)
+        if header is None:
+            return ids
+        places = {(header.cluster_id, header.topic), (guard.guard.target, task.key.target_topic)}
+        returned = frozenset(places) if guard.guard.guarded else frozenset()
+        return chain_changes(ids, ProvenanceWriter(header, returned, guard.passed).add_header)
+
     def start_transaction_copy(self, task: PartitionTask, taken: TakenTransactionPartition) -> None:
         """Begin to copy a partition in transactions: the sender of its slot writes it. Raises ClusterError."""
         source = self.connect(task.record.flow.source)
@@ -211,7 +226,7 @@ class CopyRegistry:
                 isolate=copy.refusals.quarantine,
                 merge_group=guard.path_of,
                 takes_all_of=guard.takes_all_of,
-                change=self.schema_ids.changes(task.record.flow, source, task.key, counted),
+                change=self._build_change(task, source, counted, guard),
                 compression=task.record.flow.compression,
                 end=end,
                 before_ms=before_ms,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from watershed.clusters.claim_rules import PartitionClaims
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.replicator.ledger.foreign_part import JoinedOffsetMap
 from watershed.replicator.ledger.offset_map import ExplicitRun, OffsetMap
 from watershed.spark.judging.key_state_reading import KeyStateJob, KeyStateResult
@@ -30,7 +31,8 @@ class ProofPartition:
     own. chunk: in source offsets. earlier: chunks that an earlier proof has proven, in log order and apart from one
     another; they are not read, but for those `again`. kept: what is in quarantine for it, by rising offsets.
     only_copy_compacts: the target's cleaner takes what the source keeps. transform: what the flow does to records.
-    marks: of what another tool brought to the source and the flow leaves out.
+    marks: of what another tool brought to the source and the flow leaves out. header: what the flow adds to each
+    record.
     """
 
     window: ProofWindow
@@ -50,11 +52,12 @@ class ProofPartition:
     only_copy_compacts: bool = False
     transform: RecordTransform | None = None
     marks: ExternalMarks = NO_MARKS
+    header: ProvenanceHeader | None = None
 
     @property
     def can_compare_batches(self) -> bool:
         """Whether its copy can be the source's batches as they are."""
-        plain = self.transform is None and self.ids == NO_ID_REWRITE
+        plain = self.transform is None and self.ids == NO_ID_REWRITE and self.header is None
         return self.timestamps and plain and not self.left_out
 
     @property
@@ -92,6 +95,7 @@ class ProofPartition:
             claims=self.claims if side == 0 else None,
             transform=self.transform if side == 0 else None,
             marks=self.marks if side == 0 else NO_MARKS,
+            header=self.header if side == 0 else None,
         )
 
 

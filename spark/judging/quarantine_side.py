@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from watershed.clusters.errors import Unauthorised
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.clusters.record_fingerprint import encode_headers_bin
 from watershed.clusters.settings import ConnectionSettings
 from watershed.replicator.copy.quarantine import QuarantinedRecord, read_quarantine
@@ -23,6 +24,7 @@ from watershed.spark.judging.proof_inputs import ProofPartition
 from watershed.spark.judging.record_difference import DifferenceExample, RecordDifference, build_example
 from watershed.spark.judging.verdict import ConfirmedDifference
 from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.provenance_rewrite import add_provenance_headers
 from watershed.spark.reading.range_requests import QuarantinedOffset
 from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
@@ -58,11 +60,16 @@ def read_quarantined_records(
 
 
 def build_quarantined_offsets(
-    records: Iterable[QuarantinedRecord], *, timestamps: bool, ids: KeyValueIdPairs
+    records: Iterable[QuarantinedRecord],
+    *,
+    timestamps: bool,
+    ids: KeyValueIdPairs,
+    header: ProvenanceHeader | None = None,
 ) -> tuple[QuarantinedOffset, ...]:
     """Entries as tasks of the proof get them. A quarantined record has the schema ids of the source, the proof compares
-    with those of the target; so a rewritten record may have either fingerprint."""
-    return tuple(_kept(each, timestamps, ids) for each in records)
+    with those of the target; so a rewritten record may have either fingerprint. header: what the flow adds to records
+    that it copies, and the quarantine does not have."""
+    return tuple(_kept(each, timestamps, ids, header) for each in records)
 
 
 def set_aside_quarantined(
@@ -121,13 +128,17 @@ def build_quarantine_facts(
     return {"entries": entries, "alone": alone, "others": others, "copied_too": max(0, entries - alone - len(others))}
 
 
-def _kept(each: QuarantinedRecord, timestamps: bool, ids: KeyValueIdPairs) -> QuarantinedOffset:
+def _kept(
+    each: QuarantinedRecord, timestamps: bool, ids: KeyValueIdPairs, header: ProvenanceHeader | None
+) -> QuarantinedOffset:
+    is_rewritten = ids != NO_ID_REWRITE or header is not None
     if not each.whole:
-        if each.fingerprint is None or not timestamps or ids != NO_ID_REWRITE:
+        if each.fingerprint is None or not timestamps or is_rewritten:
             return QuarantinedOffset(each.offset)
         return QuarantinedOffset(each.offset, (each.fingerprint,))
     slices = _slices(each)
-    both = (slices,) if ids == NO_ID_REWRITE else (rewrite_schema_ids(slices, ids), slices)
+    rewritten = add_provenance_headers(rewrite_schema_ids(slices, ids), header)
+    both = (rewritten, slices) if is_rewritten else (slices,)
     prints = {int(fingerprint_slices(one, timestamps=timestamps).fp[0]) for one in both}
     return QuarantinedOffset(each.offset, tuple(sorted(prints)), each.key is None)
 

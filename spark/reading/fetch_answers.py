@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from watershed.clusters.claim_rules import PartitionClaims
 from watershed.clusters.errors import Unreachable
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire import error_codes
 from watershed.clusters.wire.connection import Connection
@@ -53,7 +54,8 @@ class PartitionAddress:
     """What is read: `skip` are producer ids whose batches the flow leaves out (its loop guard), `ids` the schema ids
     that are read as those that the flow writes in their place. only: producer ids that alone count, where others write,
     too; none: all do. claims: what the flows under the ids to skip have written, by their ledgers; what stands under
-    them elsewhere counts. None: all are believed. marks: of batches that another tool brought; they do not count."""
+    them elsewhere counts. None: all are believed. marks: of batches that another tool brought; they do not count.
+    header: what the flow adds to each record."""
 
     settings: ConnectionSettings
     topic: str
@@ -65,6 +67,7 @@ class PartitionAddress:
     only: frozenset[int] = frozenset()
     claims: PartitionClaims | None = None
     marks: ExternalMarks = NO_MARKS
+    header: ProvenanceHeader | None = None
 
     @property
     def whose(self) -> tuple[frozenset[int], frozenset[int], PartitionClaims | None]:

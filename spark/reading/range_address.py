@@ -23,4 +23,5 @@ def build_partition_address(cluster: PlanCluster, request: RangeRequest) -> Part
         frozenset(request.only),
         request.claims,
         request.marks,
+        request.header,
     )

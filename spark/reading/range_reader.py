@@ -39,6 +39,7 @@ from watershed.spark.reading.batch_headers import (
 from watershed.spark.reading.broker_connections import BrokerConnections
 from watershed.spark.reading.fetch_answers import FetchAnswer, PartitionAddress, fetch_range
 from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.provenance_rewrite import add_provenance_headers
 from watershed.spark.reading.read_limits import borrow_connections
 from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
 from watershed.spark.reading.xxh64 import I64
@@ -183,7 +184,8 @@ def _prints(
 def _printed(address: PartitionAddress, some: BatchHeaders, bodies: list[bytes | memoryview]) -> RecordFingerprints:
     base, count, first, newest = (some[name].astype(np.int64) for name in ("base", "count", "first", "newest"))
     slices = locate_payload_records(bodies, base, count, first, newest, some["attributes"] & APPEND_TIME != 0)
-    return fingerprint_slices(rewrite_schema_ids(slices, address.ids), timestamps=address.timestamps)
+    slices = add_provenance_headers(rewrite_schema_ids(slices, address.ids), address.header)
+    return fingerprint_slices(slices, timestamps=address.timestamps)
 
 
 def _within(base: I64, last: I64, spans: Sequence[tuple[int, int]]) -> BatchMask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from watershed.clusters.claim_rules import PartitionClaims
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.spark.reading.external_marks import NO_MARKS, ExternalMarks
 from watershed.spark.reading.schema_id_pairs import NO_ID_REWRITE, KeyValueIdPairs
 from watershed.topology.record_transform import RecordTransform
@@ -38,6 +39,7 @@ class RangeRequest:
     other offsets differ. around_known: `left_out` holds batches that are equal on both sides; the sum then also depends
     on how many of them stand before each record. transform: what the flow does to the records of this range; they count
     as they should stand at the target. marks: of batches that other tools brought; they do not count.
+    header: what the flow adds to each record.
     """
 
     id: int
@@ -58,6 +60,7 @@ class RangeRequest:
     claims: PartitionClaims | None = None
     transform: RecordTransform | None = None
     marks: ExternalMarks = NO_MARKS
+    header: ProvenanceHeader | None = None
 
 
 def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[RangeRequest]]:
@@ -97,8 +100,9 @@ def _log(
     tuple[tuple[int, ...], tuple[int, ...], ExternalMarks],
     PartitionClaims | None,
     KeyValueIdPairs,
+    ProvenanceHeader | None,
 ]:
-    """What ranges must share to be read as one stream; the last two are not in order."""
+    """What ranges must share to be read as one stream; the last three are not in order."""
     whose = request.skip, request.only, request.marks
     place = request.cluster, request.topic_id, request.partition
-    return *place, request.by, request.timestamps, whose, request.claims, request.ids
+    return *place, request.by, request.timestamps, whose, request.claims, request.ids, request.header

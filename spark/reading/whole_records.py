@@ -10,6 +10,7 @@ from watershed.spark.fingerprint import RecordFingerprints, RecordSlices, finger
 from watershed.spark.reading.batch_decoding import CorruptBatch, EncodedHeader, decode_headers_bin, locate_records
 from watershed.spark.reading.fetch_answers import PartitionAddress
 from watershed.spark.reading.offset_range import OffsetRange
+from watershed.spark.reading.provenance_rewrite import add_provenance_headers
 from watershed.spark.reading.range_reader import read_record_batches
 from watershed.spark.reading.schema_id_rewrite import rewrite_schema_ids
 from watershed.spark.reading.xxh64 import ByteArray
@@ -39,7 +40,7 @@ def read_whole_records(address: PartitionAddress, span: OffsetRange, offsets: Co
         if not here:
             continue
         try:
-            slices = rewrite_schema_ids(locate_records([batch]), address.ids)
+            slices = add_provenance_headers(rewrite_schema_ids(locate_records([batch]), address.ids), address.header)
             prints = fingerprint_slices(slices, timestamps=address.timestamps)
         except (CorruptBatch, ValueError, OSError, EOFError, IndexError) as error:
             raise NotReadable(f"{address}: {error}") from None

@@ -69,6 +69,8 @@ MARKED = f"{IDENTITY}, marks_with: mark"
         (MARKED, "", ["GRF205"]),  # a record of a comes back to a, once
         (f"{IDENTITY}, leaves_out: by-us", MARK, ["GRF205"]),  # a record of b comes back to b
         (f"{MARKED}, leaves_out: by-us", MARK, []),
+        (f"{MARKED}, leaves_out: by-us", ", provenance: {header: by-us}", []),
+        (f"{MARKED}, leaves_out: by-us", ", provenance: {header: other}", ["GRF205"]),
         (f"{MARKED}, leaves_out: by-us", "", ["GRF205"]),  # nobody puts that header on
         (f"{MARKED}, leaves_out: by-us", MARK.replace("'1'", "value"), ["GRF205"]),  # may be null
         (f"{MARKED}, leaves_out: by-us", MARK + ", provenance: {guard: none}", ["GRF205"]),

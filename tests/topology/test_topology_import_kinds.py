@@ -496,3 +496,22 @@ def test_json_has_every_remark_by_itself() -> None:
     text = RUNS + "".join(f"{each}.storage.replication.factor = 3\n" for each in ("config", "offset", "status"))
     listed = json.loads(imported(text).to_json())["not_carried"]
     assert [each["line"] for each in listed if "Connect worker" in each["why"]] == [6, 7, 8]
+
+
+RACK = "consumer.client.rack"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        imported(RUNS + f"a.{RACK} = eu-1a\n"),
+        imported(RUNS + f"a->b.source.{RACK} = eu-1a\n"),
+        connectors(**{f"source.{RACK}": "eu-1a"}),
+        strimzi(f"      sourceConnector: {{config: {{source.{RACK}: eu-1a}}}}"),
+    ],
+    ids=["cluster", "flow", "connect", "strimzi"],
+)
+def test_the_rack_of_the_consumer_is_where_workers_read(report) -> None:
+    assert "near:" in report.text
+    assert "rack: eu-1a" in report.text
+    assert left(report, RACK) == []

@@ -32,7 +32,6 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
 @pytest.mark.parametrize(
     ("more", "path"),
     [
-        (", provenance: {header: hops}", "provenance.header"),
         (", delivery: {isolation: read_uncommitted}", "delivery.isolation"),
         (", partitions: {mapping: key}", "partitions.mapping"),
         (", slo: {lag: {max: 1m}}", "slo"),
@@ -97,7 +96,7 @@ def test_every_row_is_a_key_of_the_language_and_the_reference_marks_those_that_d
     paths = {row.path for row in UNSUPPORTED_SETTINGS if row.section == "flow"}
     assert set(_paths(RecordShape(FLOW_SETTINGS), "")) >= paths
     marked = [line for line in render_language_reference().splitlines() if "not executed: " in line]
-    assert any("`provenance.header`" in line for line in marked)
+    assert any("`delivery.isolation`" in line for line in marked)
     assert not any("`workers.quota`" in line for line in marked)
 
 

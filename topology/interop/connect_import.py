@@ -239,7 +239,7 @@ def _pairs(connectors: list[_MirrorConnector], ends: dict[str, MirrorCluster], n
 def _plain(connector: _MirrorConnector) -> dict[str, ForeignSetting]:
     """Settings by the names that `mirror` reads; `source.consumer.` wins over `consumer.`."""
     out = {mm2_settings.RENAMED_MM2_KEYS.get(key, key): said for key, said in connector.config.items()}
-    for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+    for key in mm2_settings.SOURCE_CONSUMER_KEYS:
         if f"source.{key}" in out:
             out[key] = out[f"source.{key}"]
     return out

@@ -43,7 +43,7 @@ _WHY = {
     "delivery.end": "MirrorMaker copies until somebody stops it",
     "merge": "MirrorMaker does not know that two flows share a topic",
     "offsets": "MirrorMaker translates offsets by samples",
-    "workers.near": "say `consumer.client.rack` of the source for a rack",
+    "workers.near": "MirrorMaker runs where it is started; name a rack to read from a replica there",
     "workers.quota": "set quotas for MirrorMaker's clients at the brokers",
     "slo": "MirrorMaker promises nothing; put it into your alerts",
     "compatibility.mirrormaker.aliases": "MirrorMaker has one name for a cluster, in all topics",
@@ -155,13 +155,9 @@ def _naming(flow: Flow, name: str) -> dict[str, str] | None:
     }
 
 
-def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
-    settings, plan = flow.settings, flow.plan
-    out: dict[str, str] = {"replication.factor": str(plan.replication_factor or -1)}
-    if (count := settings.get("workers", "count")) is not None:
-        out["tasks.max"] = str(count)
-    if (discovery := settings.get("workers", "discovery")) is not None:
-        out["refresh.topics.interval.seconds"] = _seconds(flow, "workers.discovery", discovery, notes)
+def _build_consumer_settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
+    """Of the consumer that reads the source."""
+    settings, out = flow.settings, dict[str, str]()
     if isinstance(start := settings.get("delivery", "start"), str):
         out["consumer.auto.offset.reset"] = start
     elif start is not None:
@@ -169,11 +165,25 @@ def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
         notes.add_not_carried("delivery.start", why, settings.where("delivery", "start"))
     if (isolation := settings.get("delivery", "isolation")) is not None:
         out["consumer.isolation.level"] = isolation
+    if flow.plan.source_rack is not None:
+        out["consumer.client.rack"] = flow.plan.source_rack
+    return out
+
+
+def _settings(flow: Flow, notes: ImportNotes) -> dict[str, str]:
+    settings, plan = flow.settings, flow.plan
+    out: dict[str, str] = {"replication.factor": str(plan.replication_factor or -1)}
+    if (count := settings.get("workers", "count")) is not None:
+        out["tasks.max"] = str(count)
+    if (discovery := settings.get("workers", "discovery")) is not None:
+        out["refresh.topics.interval.seconds"] = _seconds(flow, "workers.discovery", discovery, notes)
+    out |= _build_consumer_settings(flow, notes)
     out |= _sync(flow, notes) | dict(build_compatibility_settings(flow))
     for path, value in _said(settings):
         if path == "delivery.semantics" and value.data in ("exactly_once", "at_least_once"):
             continue
-        if any(path == head or path.startswith(f"{head}.") for head in _CARRIED):
+        carried = _CARRIED if plan.source_rack is None else _CARRIED | {"workers.near"}
+        if any(path == head or path.startswith(f"{head}.") for head in carried):
             continue
         section = next((head for head in _WHY if path == head or path.startswith(f"{head}.")), path)
         place = settings.where(*section.split("."))  # said once for all flows that have it from one place

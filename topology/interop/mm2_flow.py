@@ -236,4 +236,7 @@ def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
                 ids=(pair.id,),
                 severity="warning",
             )
+    rack = pair.config.get("consumer.client.rack")
+    if rack is not None and rack.text.strip():
+        out["near"] = {"rack": rack.text.strip()}
     return {"workers": out} if out else {}

@@ -187,7 +187,7 @@ def _effective(source: MirrorCluster, target: MirrorCluster, layers: SettingLaye
     config = {key: said for key, said in layers.top.items() if key in mm2_settings.CARRIED_MM2_KEYS}
     config |= {key: said for key, said in own.items() if key in mm2_settings.CARRIED_MM2_KEYS}
     reads = layers.clusters.get(source.name, {})
-    for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+    for key in mm2_settings.SOURCE_CONSUMER_KEYS:
         chosen = own.get(f"source.{key}") or reads.get(key) or own.get(key)
         if chosen is not None:
             config[key] = chosen

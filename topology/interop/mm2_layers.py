@@ -124,7 +124,7 @@ def _into_cluster(said: ForeignSetting, owner: str, key: str, layers: SettingLay
     if not key.startswith(_CLIENTS) and not mm2_settings.is_known_mm2_key(key):
         mm2_settings.report_unknown_setting(key, said, notes)
         return
-    if key in ("consumer.auto.offset.reset", "consumer.isolation.level", "exactly.once.source.support"):
+    if key in (*mm2_settings.SOURCE_CONSUMER_KEYS, "exactly.once.source.support"):
         return
     why = mm2_settings.explain_setting(key, said)
     if why is not None:
@@ -181,7 +181,7 @@ def _check_pair_setting(said: ForeignSetting, key: str, notes: ImportNotes) -> b
     ):
         mm2_settings.report_unknown_setting(key, said, notes)
         return False
-    if inner in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+    if inner in mm2_settings.SOURCE_CONSUMER_KEYS:
         return True
     if inner.startswith("consumer.override."):
         mm2_settings.report_consumer_override(said, inner, "source", notes)

@@ -22,9 +22,11 @@ sync.group.offsets.interval.seconds config.properties.exclude config.properties.
 refresh.topics.interval.seconds tasks.max emit.heartbeats.enabled emit.heartbeats.interval.seconds
 emit.checkpoints.enabled emit.checkpoints.interval.seconds emit.offset-syncs.enabled offset-syncs.topic.location
 source.cluster.alias target.cluster.alias exactly.once.source.support
-exactly.once.support consumer.auto.offset.reset consumer.isolation.level name connector.class
+exactly.once.support consumer.auto.offset.reset consumer.isolation.level consumer.client.rack name connector.class
 """
 CARRIED_MM2_KEYS = frozenset(_CARRIED.split())
+# of the consumer that reads the source
+SOURCE_CONSUMER_KEYS = ("consumer.auto.offset.reset", "consumer.isolation.level", "consumer.client.rack")
 # what older versions, and people, call a setting; the `whitelist` names never were MirrorMaker 2's
 ALIAS_KEYS = ("source.cluster.alias", "target.cluster.alias")
 RENAMED_MM2_KEYS = {
@@ -159,7 +161,7 @@ def report_consumer_override(said: ForeignSetting, key: str, instead: str, notes
 def note_connector_setting(key: str, said: ForeignSetting, notes: ImportNotes) -> None:
     """Says of a connector's setting why it is not carried over, or that nobody knows it. Says nothing of one that is
     carried over, and of one that asks for what every flow does."""
-    if key in CARRIED_MM2_KEYS or is_as_always(key, said):
+    if key in CARRIED_MM2_KEYS or key.removeprefix("source.") in SOURCE_CONSUMER_KEYS or is_as_always(key, said):
         return
     if key.startswith("consumer.override."):
         report_consumer_override(said, key, "source", notes)

@@ -60,7 +60,7 @@ def collect_mirror_settings(mirror: YamlNode, notes: ImportNotes) -> dict[str, F
                     "SYN008", f"`{name}`: v1 does not know this name any more", said.key, f"write `{better}`"
                 )
             (checkpoint if key.startswith("groups") else source)[key] = said
-    for key in ("consumer.auto.offset.reset", "consumer.isolation.level"):
+    for key in mm2_settings.SOURCE_CONSUMER_KEYS:
         if f"source.{key}" in source:
             source[key] = source[f"source.{key}"]
     return merge_connector_settings(

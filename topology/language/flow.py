@@ -185,7 +185,10 @@ _PROVENANCE = RecordShape(
             "`producer_id` stops records that have been at the target, by the producer id of their batch.",
             "`producer_id`",
         ),
-        "header": ShapeKey(TEXT_SHAPE, "Also append a hop to this record header; costs the fast path."),
+        "header": ShapeKey(
+            TEXT_SHAPE,
+            "Each record gets a header of this name that says where it came from; every batch is opened for it.",
+        ),
         "forward": ShapeKey(
             build_enum_shape("all", "local"),
             "`local` takes only records born at the source, not those that another flow brought there.",

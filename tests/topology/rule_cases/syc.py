@@ -1,4 +1,4 @@
-"""SYC501 to SYC532: what is synchronised beside records."""
+"""SYC501 to SYC534: what is synchronised beside records."""
 
 from __future__ import annotations
 
@@ -526,5 +526,32 @@ CASES: list[Case] = [
         "SYC532",
         FLOW % ", compatibility: {source_group: billing}" + SCAN + READ,
         [],
+    ),
+    (
+        "a header beside expressions",
+        "SYC533",
+        FLOW % ", provenance: {header: from}, transform: {where: 'partition = 1'}",
+        ["flow a-to-b changes records, so it cannot write the header `from` beside that"],
+    ),
+    (
+        "a header alone",
+        "SYC533",
+        FLOW % ", provenance: {header: from}",
+        [],
+    ),
+    (
+        "the mark of a tool",
+        "SYC534",
+        FLOW
+        % ", provenance: {header: from}"
+        + "external_flows:\n  - {name: mm, tool: mirrormaker2, source: b, target: a, topics: {include: [orders]}, "
+        "naming: {policy: identity}, marks_with: from}\n",
+        ["flow a-to-b writes the header `from`, which mm marks its records with"],
+    ),
+    (
+        "Replicator's own header",
+        "SYC534",
+        FLOW % ", provenance: {header: __replicator_id}",
+        ["which Replicator reads"],
     ),
 ]

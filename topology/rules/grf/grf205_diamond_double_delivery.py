@@ -40,8 +40,8 @@ def _help(one: FlowPath, two: FlowPath) -> str:
         return "remove one of the ways, or set `provenance: {forward: local}` where records should end"
     tool = foreign[-1].id
     return (
-        f"exclude these topics from {tool} or from ours; or let our flow put a header on its records (`transform: "
-        f"{{set: {{headers.NAME: \"'text'\"}}}}`), let the tool skip records that have it, and say `leaves_out: NAME` "
+        f"exclude these topics from {tool} or from ours; or let our flow put a header on its records (`provenance: "
+        f"{{header: NAME}}`), let the tool skip records that have it, and say `leaves_out: NAME` "
         f"on {tool}"
     )
 

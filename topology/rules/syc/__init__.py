@@ -33,6 +33,8 @@ from watershed.topology.rules.syc import (
     syc530_streams_state_unfit,
     syc531_source_group_of_an_application,
     syc532_source_group_in_use,
+    syc533_provenance_with_transform,
+    syc534_provenance_header_taken,
 )
 
 SYC_RULES: tuple[Rule, ...] = (
@@ -65,4 +67,6 @@ SYC_RULES: tuple[Rule, ...] = (
     syc530_streams_state_unfit.RULE,
     syc531_source_group_of_an_application.RULE,
     syc532_source_group_in_use.RULE,
+    syc533_provenance_with_transform.RULE,
+    syc534_provenance_header_taken.RULE,
 )

@@ -66,5 +66,5 @@ def list_budget_standings(budgets: FlowBudgets, lag_ms: int | None) -> Iterator[
         ("slo.outage_allowance", budgets.outage_allowance),
         ("slo.rpo", budgets.rpo),
     ):
-        if limit is not None:
+        if limit:  # nothing is left of zero, whatever the lag is: rule SLO703 says so
             yield BudgetStanding(path, limit, lag_ms)

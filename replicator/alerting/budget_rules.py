@@ -174,7 +174,7 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
             "critical",
             f"Flow {name} has used more than {share} of the time in which nothing is lost",
             f"{waits}; after {limit} (`slo.outage_allowance`) {escape_annotation(flow.source)} deletes records that "
-            f"are not copied. Repair the flow, or raise the retention of its topics at {escape_annotation(flow.source)}.",
+            "are not copied. Repair the flow, or raise the retention of its topics there.",
             "retention-comes-near", place.topology, place.runbooks,
         )  # fmt: skip
 

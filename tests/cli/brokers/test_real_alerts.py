@@ -1,4 +1,4 @@
-"""Real brokers, a worker, the exporter and a real Prometheus with the rules of `topology alerts`: which alert each fault
+"""Real brokers, a worker, the exporter, a real Prometheus with the rules of `topology alerts`: which alert each fault
 fires, after how many seconds, and that no other fires; none in quiet traffic, and no query of a dashboard is refused.
 
 $WATERSHED_QUIET_MINUTES: how long the quiet traffic is (1; 30 for the whole promise).

@@ -49,11 +49,10 @@ def entry(step: str, kind: Any, observation: dict[str, Any], deed: str = "", wav
     return JournalEntry("shop", "migrate.1", 0, step, kind, deed, "ann", "h", "sha256:1", wave, NOW, observation, "")
 
 
-PROOF = {"outcome": {"verdict": "different", "unproven": 3}, "refused": "not proven"}
+PROOF = {"outcome": {"flow": FLOW, "verdict": "different", "unproven": 3}, "refused": "not proven"}
 ENTRIES = (
     entry("run", "intent", {"kind": "migrate"}),
     entry("history_proof", "intent", {}),
-    entry("history_proof", "intent", {"flow": FLOW}, "RequestProof"),
     entry("history_proof", "outcome", PROOF),
     entry("approval", "intent", {}),
 )

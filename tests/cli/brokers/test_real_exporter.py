@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli.exported import ask_health, build_file, running_command, wait_answer, wait_until
 from tests.replicator.real import producer, put, settings_of
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
 from watershed.lab.free_ports import find_free_ports
 from watershed.lab.prometheus_server import (
-    PrometheusServer,
     end_prometheus,
     is_prometheus_built,
     query_prometheus,
@@ -36,82 +29,24 @@ pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(not is_prometheus_built(), reason="python -m watershed.lab.prometheus_server build"),
 ]
-COMMAND = [sys.executable, "-m", "watershed.cli.main"]
-
-
-@contextmanager
-def running_command(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as output:
-        process = subprocess.Popen([*COMMAND, *words], stdout=output, stderr=output)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def wait_answer(server: PrometheusServer, expression: str, wanted: float, seconds: float = 90) -> float:
-    """Until the expression has this one value; how many seconds that took."""
-    began = time.monotonic()
-    seen: list[float] = []
-    while time.monotonic() < began + seconds:
-        seen = [each.value for each in query_prometheus(server, expression)]
-        if seen == [wanted]:
-            print(f"{expression} = {wanted:g} after {time.monotonic() - began:.1f} s")
-            return time.monotonic() - began
-        time.sleep(0.25)
-    raise AssertionError(f"{expression} is {seen}, not {wanted}")
-
-
-def ask_health(port: int, what: str) -> tuple[int, dict[str, object]]:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/{what}", timeout=10) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
-def build_file(lab: Lab, topic: str, engine: str = "process") -> str:
-    clusters = "".join(f'  {each.alias}: {{bootstrap: ["{each.bootstrap}"]}}\n' for each in lab.clusters.values())
-    return f"""\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: {topic}}}
-clusters:
-{clusters}
-flows:
-  - source: onprem
-    target: cloud
-    suffix: {topic}
-    topics: {{include: [{topic}]}}
-    workers: {{engine: {engine}, placement: external, count: 1}}
-"""
 
 
 def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> None:
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1, {"message.timestamp.type": "LogAppendTime"})
-    path, log = tmp_path / "t.yaml", tmp_path / "log"
+    path, away, log = tmp_path / "t.yaml", tmp_path / "away.yaml", tmp_path / "log"
     path.write_text(build_file(kafka_pair, topic_name))
+    address = kafka_pair.clusters["cloud"].bootstrap
+    nobody = build_file(kafka_pair, f"{topic_name}-away").replace("cloud", "away").replace(address, "127.0.0.1:9")
+    away.write_text(nobody)
     assert main(["apply", str(path), "--yes"]) == 0
     flow = f'{{flow="onprem-to-cloud-{topic_name}",job="%s"}}'
     own, all_ = flow % "worker", flow % "exporter"
     first, second, exported = find_free_ports(3)
     worker = ["worker", str(path), "--target", "cloud", "--log", "json", "--metrics"]
     with ExitStack() as stack:
-        stack.enter_context(running_command(log, "exporter", str(path), "--listen", f"127.0.0.1:{exported}"))
+        stack.enter_context(running_command(log, "exporter", str(path), str(away), "--listen", f"127.0.0.1:{exported}"))
         targets = {
             "worker": [f"127.0.0.1:{first}", f"127.0.0.1:{second}"],
             "exporter": [f"127.0.0.1:{exported}"],
@@ -119,6 +54,7 @@ def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_pat
         server = start_prometheus(tmp_path / "prometheus", targets, interval_s=0.5)
         stack.callback(end_prometheus, server)
         wait_answer(server, 'watershed_cluster_up{cluster="cloud"}', 1)
+        wait_answer(server, 'watershed_cluster_up{cluster="away"}', 0)
         wait_answer(server, 'watershed_fleet_workers{target="cloud",kind="present"}', 0)
         wait_answer(server, 'watershed_fleet_workers{target="cloud",kind="wanted"}', 1)
         wait_answer(server, f"watershed_copied_records_total{all_}", 0)
@@ -155,8 +91,8 @@ def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_pat
             wait_answer(server, f"watershed_partitions_silent{all_}", 0)
             wait_answer(server, 'watershed_worker_starts_total{target="cloud"}', 2)
             increase = query_prometheus(server, f"increase(watershed_copied_records_total{all_}[10m])")
-            assert main(["flow", "pause", str(path), f"onprem-to-cloud-{topic_name}"]) == 0
+            assert main(["flow", "pause", f"onprem-to-cloud-{topic_name}", str(path)]) == 0
             wait_answer(server, f"sum by (state) (watershed_flow_state{all_[:-1]},state='paused'}})", 1)
-        assert [each.value for each in increase]
+        assert [each.value for each in increase] == [pytest.approx(1_500, rel=0.1)], "over a kill and a restart"
     lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
     assert all(json.loads(line)["event"] for line in lines), "each line is an object of its own"

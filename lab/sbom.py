@@ -3,7 +3,7 @@
 `python -m watershed.lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin
 that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
-What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`) is in it, too.
+What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`, `lab.prometheus_server`) is in it.
 """
 
 from __future__ import annotations

@@ -47,14 +47,16 @@ def build_go_program(
     environ: Mapping[str, str],
     settings: Mapping[str, str],
     flags: Sequence[str] = (),
+    package: str = ".",
 ) -> None:
-    """Builds the Go module of `folder` as `scratch/name`. what: it is, for whoever has no Go. settings: of Go, besides
-    those that hold it to go.mod and go.sum; flags: of `go build`. Raises ToolMissing (no go), LabError."""
+    """Builds a package of the Go module of `folder` as `scratch/name`; package: its own, or one of those that its
+    go.mod names. what: it is, for whoever has no Go. settings: of Go, besides those that hold it to go.mod and go.sum;
+    flags: of `go build`. Raises ToolMissing (no go), LabError."""
     go = shutil.which("go", path=environ.get("PATH", ""))
     if go is None:
         raise ToolMissing("go", "no go found", f"Go 1.26 or newer builds {what}; install it")
     told = {**environ, "GOFLAGS": "-mod=readonly", "GOWORK": "off", **settings}
-    command = [go, "build", *flags, "-o", str(scratch / name), "."]
+    command = [go, "build", *flags, "-o", str(scratch / name), package]
     run_or_complain(command, f"Go could not build {name}", told, folder)
 
 

@@ -52,6 +52,7 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("apply", "watershed.cli.apply:apply", "Create what the plan needs and write the desired flows."),
         ("worker", "watershed.cli.worker:worker", "Serve all flows into one cluster until stopped."),
         ("fleet", "watershed.cli.fleet:fleet", "Start, scale, restart, stop, supervise the workers into one cluster."),
+        ("exporter", "watershed.cli.exporter:exporter", "Serve the metrics of all flows and fleets to Prometheus."),
         ("acls", "watershed.cli.acls:acls", "The least rights that each role needs, and which are missing."),
         ("status", "watershed.cli.status:status", "State and lag of every flow and partition."),
         ("flow", "watershed.cli.flow:flow", "Pause, resume, stop; accept a gap, reseed, adopt; quarantine."),

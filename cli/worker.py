@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--target", required=True, help="Alias of the cluster whose incoming flows are served.")
 @click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="One a core is best.")
-@click.option("--metrics", metavar="HOST:PORT", help="Answer Prometheus there; process n takes PORT + n.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Answer Prometheus there, and /health/…; process n takes PORT + n."
+)
 @click.option("--transforms", is_flag=True, help="Serve the flows with `transform`, which needs Spark, and no others.")
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--epoch", type=int, hidden=True, help="Of the supervisor that starts it (`topology fleet supervise`).")
@@ -164,11 +166,11 @@ def _tell_missing_rights(plan: Plan, target: str, connect: SettingsLookup) -> No
         log.warning("rights unknown", extra={"reason": str(error)})
 
 
-def parse_metrics_address(metrics: str) -> tuple[str, int]:
+def parse_metrics_address(metrics: str, option: str = "--metrics") -> tuple[str, int]:
     """Host and port of `--metrics HOST:PORT`. Raises click.UsageError."""
     host, _, port = metrics.rpartition(":")
     if not port.isdigit() or int(port) > 65_535:
-        raise click.UsageError(f"--metrics {metrics}: say HOST:PORT, such as 127.0.0.1:9464")
+        raise click.UsageError(f"{option} {metrics}: say HOST:PORT, such as 127.0.0.1:9464")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -8,13 +8,15 @@ takes some hundred bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 FIRST_BUCKET_MS: Final = 0.1
 BUCKETS_PER_DOUBLING: Final = 4
 BUCKET_COUNT: Final = 105  # the last but one ends at 1.3 hours
 _MOST_RECORDS: Final = 1 << 50  # of one bucket: what a float still counts
+
+DOUBLING_COUNT: Final = (BUCKET_COUNT - 2) // BUCKETS_PER_DOUBLING + 2  # of histograms; the last has no end
 
 LatencyCounts = Mapping[int, int]  # bucket → records; buckets without records are left out
 
@@ -28,6 +30,22 @@ def find_latency_bucket(seconds: float) -> int:
 def compute_bucket_end_ms(bucket: int) -> float:
     """The longest latency of a bucket, in milliseconds."""
     return float(FIRST_BUCKET_MS * 2 ** (bucket / BUCKETS_PER_DOUBLING))
+
+
+def fold_latency_buckets(counts: Sequence[int]) -> dict[int, int]:
+    """Counts of all buckets (BUCKET_COUNT) as counts of doublings: bucket n of a doubling d = ceil(n / 4). Those
+    without records are left out. Histograms of metrics and totals in heartbeats have doublings."""
+    found: dict[int, int] = {}
+    for bucket, records in enumerate(counts):
+        if records:
+            doubling = min(-(-bucket // BUCKETS_PER_DOUBLING), DOUBLING_COUNT - 1)
+            found[doubling] = found.get(doubling, 0) + records
+    return found
+
+
+def list_doubling_ends_s() -> list[float]:
+    """The longest latency of each doubling but the last, in seconds."""
+    return [compute_bucket_end_ms(each * BUCKETS_PER_DOUBLING) / 1000 for each in range(DOUBLING_COUNT - 1)]
 
 
 def add_latency_counts(several: Iterable[LatencyCounts]) -> dict[int, int]:

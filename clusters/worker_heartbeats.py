@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from watershed.clusters.control_topics import STATUS_TOPIC, ControlWriter, WriteCallback, compute_slot
+from watershed.clusters.flow_totals import FlowTotals
 from watershed.clusters.latency_buckets import LatencyCounts, add_latency_counts
 
 log = logging.getLogger("watershed.control")
@@ -44,6 +45,12 @@ class WorkerHeartbeat(ControlRecordBody):
     seen: Mapping[str, int] = field(default_factory=dict)
     latencies: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     pauses_partitions: bool = False
+    topology: str = ""
+    version: str = ""
+    began_ms: int = 0
+    totals: Mapping[str, FlowTotals] = field(default_factory=dict)
+    throttled_s: float = 0.0
+    tells_all: bool = False
 
     @property
     def key(self) -> str:

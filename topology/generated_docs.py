@@ -1,4 +1,4 @@
-"""The pages that the code writes: the reference of the language, and one page for each family of rules.
+"""The pages that the code writes: the reference of the language, the metrics, and one page for each family of rules.
 
 `python -m watershed.topology.generated_docs docs` writes them. A test says when the committed reference is out of
 date; the pages of rules are not committed (decision 0071).
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from watershed.topology.language import TOPOLOGY_SHAPE
 from watershed.topology.language.flow import FLOW_SETTINGS
+from watershed.topology.metric_catalogue import METRICS, MetricDefinition
 from watershed.topology.quantities import DURATION_UNITS_MS, SIZE_UNITS_BYTES
 from watershed.topology.rule import Rule
 from watershed.topology.rule_manual import RuleManual, parse_rule_manual
@@ -65,6 +66,11 @@ _RULES_HEAD = """`topology explain CODE` prints one, `topology rules` all. With 
 *strict* only informs; `--profile strict`, or `topology.lint.yaml`, gives it its severity. `# lint: ignore[CODE]
 reason` on a line, or on the line above, silences a rule there.
 """
+_METRICS_HEAD = """What a worker (`--metrics HOST:PORT`) and `topology exporter` tell Prometheus; how to run both:
+[Seen from outside](operations.md#seen-from-outside). A histogram has the series `_bucket`, `_sum` and `_count`. Where
+there is no unit, the value is a number of what the name says, or 0 and 1.
+"""
+_SERVED = {"worker": "a worker", "exporter": "the exporter", "both": "both"}
 # Described once, and named where they are used.
 _APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate", "topic_fact", "selector", "secret"}
 
@@ -72,7 +78,29 @@ _APART = {"cluster", "flow", "settings", "pattern", "migration", "wave", "gate",
 def render_doc_pages() -> dict[str, str]:
     """Path below docs/ → text, of every generated page."""
     families = {f"rules/{family.lower()}.md": _render_rule_family(family) for family in _FAMILIES}
-    return {"topology-reference.md": render_language_reference(), "rules/README.md": render_rule_index(), **families}
+    return {
+        "topology-reference.md": render_language_reference(),
+        "metrics.md": render_metrics_page(),
+        "rules/README.md": render_rule_index(),
+        **families,
+    }
+
+
+def render_metrics_page() -> str:
+    """Every metric of the catalogue: a table of what each means, then what to be woken for."""
+    rows = [
+        f"| `{each.name}` | {each.kind} | {each.unit} | {_render_labels(each)} | {_SERVED[each.served_by]} "
+        f"| {each.meaning} |\n"
+        for each in METRICS
+    ]
+    alerts = [f"| `{each.name}` | {each.alert} |\n" for each in METRICS if each.alert]
+    head = "| name | kind | unit | labels | served by | meaning |\n|---|---|---|---|---|---|\n"
+    alarms = "## What to be woken for\n\n| name | when |\n|---|---|\n"
+    return f"# Metrics\n\n{_GENERATED}\n{_METRICS_HEAD}\n{head}{''.join(rows)}\n{alarms}{''.join(alerts)}"
+
+
+def _render_labels(metric: MetricDefinition) -> str:
+    return ", ".join(f"`{label}`" for label in metric.labels)
 
 
 def render_language_reference() -> str:

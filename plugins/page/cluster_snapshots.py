@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_follower import ControlFollower, FollowedRecord
 from watershed.clusters.control_follower_proxy import ControlFollowerProxy
 from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from watershed.clusters.control_values import decode_control_value
@@ -74,7 +74,7 @@ class ClusterSnapshot:
     target. reports and sync: by flow. journals: by topology, and by whether its file names a key. The page has no keys:
     for a file that names one it takes signed lines unverified; for a file without a key it must not believe a signed
     line. history: lag and rate of the last hours; it goes on growing. latencies: flow → bucket → records of the last 15
-    to 30 seconds (`clusters.latency_buckets`); without flows that rest.
+    to 30 seconds (`clusters.latency_buckets`); without flows that rest. heartbeats: the newest of each worker.
 
     answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster, or
     somebody looked again; before that, nobody looked. problem: why the cluster does not answer now. complete: its
@@ -89,6 +89,7 @@ class ClusterSnapshot:
     journals: Mapping[_JournalOf, JournalView] = field(default_factory=dict)
     history: LagHistory = field(default_factory=LagHistory)
     latencies: Mapping[str, LatencyCounts] = field(default_factory=dict)
+    heartbeats: tuple[WorkerHeartbeat, ...] = ()
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -143,6 +144,7 @@ class ControlTopicsView:
                 for key, chain in self._chains.items()
             },
             latencies=add_worker_latencies(self.heartbeats.values(), int(answered_at * 1000)),
+            heartbeats=tuple(self.heartbeats.values()),
             answered_at=answered_at,
             complete=True,
         )
@@ -196,7 +198,10 @@ class ControlTopicsView:
 
     def _status(self, key: str, value: dict[str, Any] | None) -> None:
         if key.startswith(HEARTBEAT_PREFIX):
-            self.heartbeats |= {} if value is None else parse_heartbeats({key: value})
+            if value is None:
+                self.heartbeats.pop(key.removeprefix(HEARTBEAT_PREFIX), None)
+            else:
+                self.heartbeats |= parse_heartbeats({key: value})
             return
         about, bare = (self.sync, key[len(SYNC_PREFIX) :]) if key.startswith(SYNC_PREFIX) else (self.reports, key)
         of_flow: dict[str, Any] = about.setdefault(bare.partition("|")[0], {})
@@ -227,7 +232,9 @@ class ControlTopicsView:
 class ClusterReader:
     """Follows one cluster in a thread of its own, as long as somebody calls `look` every now and then."""
 
-    def __init__(self, cluster: PlanCluster, follow: Callable[[PlanCluster], ControlFollowerProxy]) -> None:
+    def __init__(
+        self, cluster: PlanCluster, follow: Callable[[PlanCluster], ControlFollower | ControlFollowerProxy]
+    ) -> None:
         self.cluster = cluster
         self._follow = follow
         self._snapshot = ClusterSnapshot()
@@ -280,7 +287,7 @@ class ClusterReader:
                 self._snapshot = replace(self._snapshot, problem=str(error) or repr(error))
                 self._pause(_REST_PAUSE_S if self.is_resting else CLUSTER_RETRY_S)
 
-    def _read(self, following: ControlFollowerProxy) -> None:
+    def _read(self, following: ControlFollower | ControlFollowerProxy) -> None:
         view = ControlTopicsView()
         while self._wanted:
             following.ask(CLUSTER_ANSWER_S)

@@ -12,6 +12,7 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire import error_codes
 from watershed.clusters.wire.messages import ProducePartition
 from watershed.replicator.batch.repack import choose_merging
+from watershed.replicator.copy.flow_latency import measure_age_s
 from watershed.replicator.copy.partition_copy import OutgoingBatch
 from watershed.replicator.recovery.log_inspection import BrokerAddress
 from watershed.replicator.transport import stall_detector
@@ -145,7 +146,8 @@ class Sender(BrokerConnectionThread):
             answer = answers[active.copy.target_id, active.copy.key.partition]
             active.sequenced_copy.answered(answer, now)
             if answer.error == error_codes.NONE:
-                active.latency.add(arrived - outgoing.received_at, outgoing.records)
+                age_s = measure_age_s(now, outgoing.max_timestamp)
+                active.latency.add(arrived - outgoing.received_at, outgoing.records, age_s)
             if active.sequenced_copy.has_unsent:
                 self._offer(active)
             active.terms = choose_merging(active.terms, is_far=self.is_far)

@@ -36,6 +36,7 @@ class Membership:
         topic: str = LEDGER_TOPIC,
     ) -> None:
         self.slots: set[int] = set()
+        self.has_joined = False  # the group has told which slots are ours, perhaps none
         self._topic = topic
         self._on_revoked = on_revoked
         self._settings, self._group, self._client_id = settings, group, client_id
@@ -82,6 +83,7 @@ class Membership:
         self._consumer.close()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.has_joined = True
         at_end = [TopicPartition(part.topic, part.partition, OFFSET_END) for part in partitions]
         consumer.incremental_assign(at_end)
         try:

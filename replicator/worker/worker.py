@@ -67,16 +67,19 @@ from watershed.replicator.worker.guarantee_check import GuaranteeCheck
 from watershed.replicator.worker.inspection_pool import INSPECTION_THREADS, InspectionPool
 from watershed.replicator.worker.loop_guards import LoopGuards
 from watershed.replicator.worker.membership import Membership
-from watershed.replicator.worker.metrics_snapshot import MetricsSnapshot
+from watershed.replicator.worker.metrics_snapshot import LIVE_S, Health, MetricsSnapshot
 from watershed.replicator.worker.partition_task import PartitionTask
 from watershed.replicator.worker.placement_leader import PlacementLeader
 from watershed.replicator.worker.settled_heap import SettledHeap
 from watershed.replicator.worker.topic_discovery import TopicDiscovery
 from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
+from watershed.topology.installed_version import read_installed_version
 
 log = logging.getLogger("watershed.worker")
 
 _STATUS_S = 1.0
+_FEW_FLOWS = 50  # whose totals each heartbeat tells; of more, each tells those that copied lately
+_TOTALS_EVERY = 10  # and each tenth all
 _PLACED_EVERY_S = 60.0
 _DRAIN_S = 5.0
 _SWITCH_S = 0.0005  # a live record does not wait longer for a thread that counts or reports (Python's own: 5 ms)
@@ -115,9 +118,10 @@ def run_worker(
     gc.freeze()  # what start-up left is not looked through again by each full collection
     try:
         if metrics is not None:
-            from watershed.replicator.worker.metrics import WorkerCollector, serve_metrics
+            from watershed.replicator.worker.metrics import WorkerCollector
+            from watershed.replicator.worker.metrics_endpoint import serve_endpoint
 
-            serve_metrics(WorkerCollector(worker.scrape, worker_id, target.alias), *metrics)
+            serve_endpoint(WorkerCollector(worker.scrape, worker_id, target.alias), worker.read_health, *metrics)
         while not stop.is_set() and not worker.is_fleet_stopped() and not worker.is_superseded():
             worker.step()
     finally:
@@ -201,6 +205,8 @@ class Worker:
         )
         self._sync = ContinuousSync(target, connect, worker_id, self._writer)
         self._published = 0.0
+        self._turned_at = time.monotonic()
+        self._began_ms, self._heartbeats = int(time.time() * 1000), 0
         self._reports: list[PartitionStatus] = []
         self._seen: dict[str, int] = {}  # as WorkerHeartbeat has it
         group = build_fleet_group_id(topology, transforms=engine is not None)
@@ -219,11 +225,24 @@ class Worker:
     def scrape(self) -> MetricsSnapshot:
         """What metrics tell, as of the last report."""
         copies = self._registry
-        beside, latencies = self._sync.current_reports(), copies.latencies.read()
-        return MetricsSnapshot(self._reports, copies.counters(), copies.buffered(), beside, latencies)
+        beside, totals = self._sync.current_reports(), copies.latencies.read_totals()
+        return MetricsSnapshot(self._reports, copies.counters(), copies.buffered(), beside, totals)
+
+    def read_health(self) -> Health:
+        """Live: the loop turns. Ready: the group has given it its slots (none, where sixteen others serve), and what
+        it should do is known. Read on the endpoint's thread."""
+        idle_s = time.monotonic() - self._turned_at
+        if idle_s > LIVE_S:
+            return Health(False, False, f"the main loop has not turned for {idle_s:.0f} s")
+        if not self._desired.there:
+            return Health(True, False, "the target has no control topics yet: run `topology apply`")
+        if not self._membership.has_joined:
+            return Health(True, False, "the group has not given it slots yet")
+        return Health(True, True)
 
     def step(self) -> None:
         """One round: membership, desired state, discovery, takeovers, status."""
+        self._turned_at = time.monotonic()
         self._membership.poll(self._pace(self._busy))
         self._check_ledger()
         self._follow_desired_state()
@@ -535,19 +554,32 @@ class Worker:
                 task.published = report
                 write_partition_status(self._writer, report, on_done=partial(_note_written, task))
         self._reports = [task.latest for task in self._tasks.values() if task.latest is not None]
-        heartbeat = WorkerHeartbeat(
+        write_heartbeat(self._writer, self._build_heartbeat(now), on_done=partial(_note_written, None))
+        self._seen = self._find_seen()
+        self._registry.sweep()
+        self._ledger.forget_old()
+
+    def _build_heartbeat(self, now: float) -> WorkerHeartbeat:
+        """now: monotonic."""
+        copies = self._registry
+        recent = copies.latencies.read_recent(now)
+        tells_all = self._heartbeats % _TOTALS_EVERY == 0 or copies.latencies.count_flows() <= _FEW_FLOWS
+        self._heartbeats += 1
+        return WorkerHeartbeat(
             self.worker_id,
             os.getpid(),
             int(time.time() * 1000),
             tuple(sorted(self._membership.slots)),
             self._seen,
-            self._registry.latencies.read_recent(now),
+            recent,
             pauses_partitions=True,
+            topology=self.topology,
+            version=read_installed_version(),
+            began_ms=self._began_ms,
+            totals=copies.latencies.read_totals(None if tells_all else recent),
+            throttled_s=copies.counters().get("throttled_seconds", 0.0),
+            tells_all=tells_all,
         )
-        write_heartbeat(self._writer, heartbeat, on_done=partial(_note_written, None))
-        self._seen = self._find_seen()
-        self._registry.sweep()
-        self._ledger.forget_old()
 
     def _find_seen(self) -> dict[str, int]:
         """Flow → when all its sources that are copied here had told their ends, in ms since 1970. Told with the next

@@ -14,6 +14,7 @@ from typing import Any
 from watershed.clusters.alignment_records import AlignmentRecord
 from watershed.clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.flow_totals import FlowTotals
 from watershed.clusters.partition_end_records import PartitionEnd
 from watershed.clusters.partition_orders import PartitionMove, PartitionPause
 from watershed.clusters.partition_status_records import PartitionStatus
@@ -232,7 +233,14 @@ RECORDS: dict[str, Any] = {
         "a-to-b", "groups", "billing", "waiting", "not copied yet", {"partitions": [{"lag": None}]}, "w1", NOW
     ),
     "SyncReport:with the four fields that are needed": SyncReport("a-to-b", "groups", "billing", "equal"),
-    "WorkerHeartbeat:now": WorkerHeartbeat("w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True),
+    "WorkerHeartbeat:now": WorkerHeartbeat(
+        "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True,
+        topology="orders", version="0.2.0", began_ms=NOW - 60_000,
+        totals={"a-to-b": FlowTotals(121, 1.5, {4: 120, 10: 1}, 60.5, {12: 121})}, throttled_s=0.25, tells_all=True,
+    ),
+    "WorkerHeartbeat:without topology, version, began_ms, totals, throttled_s, tells_all": WorkerHeartbeat(
+        "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True
+    ),
     "WorkerHeartbeat:without pauses_partitions": WorkerHeartbeat(
         "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}
     ),

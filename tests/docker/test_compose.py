@@ -420,6 +420,7 @@ def cluster_id(address: str, process: ProcessIdentity) -> str:
         return found
 
 
+@pytest.mark.soak
 def test_secrets_are_made_once(tmp_path: Path) -> None:
     home = tmp_path / "airflow"
     environment = {

@@ -11,6 +11,7 @@ import pytest
 from tests.replicator.test_fetcher_and_sender import active_copy_of
 from watershed.clusters.errors import Unreachable
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.flow_totals import FlowTotals
 from watershed.clusters.latency_buckets import find_latency_bucket
 from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat
@@ -97,9 +98,10 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
     worker: Any = object.__new__(Worker)
     tasks = [copied_task(partition) for partition in range(3)]
     worker._tasks = {task.key: task for task in tasks}
-    worker._registry = SimpleNamespace(sweep=lambda: None, latencies=FlowLatencies())
+    worker._registry = SimpleNamespace(sweep=lambda: None, latencies=FlowLatencies(), counters=dict)
     worker._ledger = SimpleNamespace(forget_old=lambda: None)
     worker._writer, worker.worker_id, worker._seen = None, "w0", {}
+    worker.topology, worker._began_ms, worker._heartbeats = "orders-move", 1_000, 0
     worker._membership = type("Membership", (), {"slots": {7, 3}})
     worker._publish()
     assert written == []
@@ -114,6 +116,8 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
         ("w0", (3, 7), ["onprem-to-cloud"]),  # as it was at the heartbeat before
     ]
     assert [beat.latencies for beat in beats] == [{}, {"onprem-to-cloud": {find_latency_bucket(0.002): 5}}]
+    assert [beat.totals for beat in beats] == [{}, {"onprem-to-cloud": FlowTotals(5, 0.01, {5: 5})}]
+    assert {(beat.topology, beat.began_ms) for beat in beats} == {("orders-move", 1_000)}
     tasks[1].active.copy.progress.copied_through = 9
     worker._publish()
     worker._publish()

@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from watershed.topology.generated_docs import render_doc_pages, render_language_reference
+from watershed.topology.generated_docs import render_doc_pages, render_language_reference, render_metrics_page
 from watershed.topology.language import TOPOLOGY_SHAPE, build_language_schema
+from watershed.topology.metric_catalogue import METRICS
 from watershed.topology.rule_manual import parse_rule_manual
 from watershed.topology.rules import RULES
 from watershed.topology.scalar_shape import YamlShape
@@ -25,6 +26,20 @@ BROKEN_SHAPE = ["unknown_key", "missing_unit"]
 def test_the_reference_is_what_the_code_says() -> None:
     page = (ROOT / "docs" / "topology-reference.md").read_text(encoding="utf-8")
     assert page == render_language_reference(), "run `make docs`"
+
+
+def test_the_page_of_metrics_is_what_the_catalogue_says() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == render_metrics_page(), "run `make docs`"
+
+
+def test_a_metric_stands_once_in_the_catalogue_and_is_named_by_prometheus_conventions() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert metric.name.startswith("watershed_")
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert metric.unit != "seconds" or "_seconds" in metric.name
+        assert metric.unit != "bytes" or "_bytes" in metric.name
 
 
 def test_the_pages_of_rules_show_every_rule_once_with_its_examples() -> None:

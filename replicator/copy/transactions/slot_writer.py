@@ -15,7 +15,7 @@ from typing import Final
 from watershed.clusters.control_topics import LEDGER_TOPIC
 from watershed.clusters.wire import error_codes
 from watershed.clusters.wire.transaction_requests import TransactionWire
-from watershed.replicator.copy.flow_latency import FlowLatency
+from watershed.replicator.copy.flow_latency import FlowLatency, measure_age_s
 from watershed.replicator.copy.transactions.open_transaction import LedgerPartition, OpenTransaction, SlotPartition
 from watershed.replicator.copy.transactions.produce_answers import SessionLost
 from watershed.replicator.copy.transactions.transaction_copy import CopyPath, TransactionCopy
@@ -124,10 +124,10 @@ class SlotWriter:
         transaction.write([entry for copy in copies for entry in copy.entries()])
         transaction.producer.end(commit=True)
         self._rolled_back, self._turned_away_since = 0, 0.0
-        now = time.monotonic()
+        now, now_ms = time.monotonic(), int(time.time() * 1000)
         for copy in copies:
-            for received_at, records in copy.committed():
-                self.latency.add(now - received_at, records)
+            for received_at, records, timestamp_ms in copy.committed():
+                self.latency.add(now - received_at, records, measure_age_s(now_ms, timestamp_ms))
 
     def _roll_back(self, transaction: OpenTransaction) -> None:
         transaction.producer.end(commit=False)

@@ -137,12 +137,14 @@ class TransactionCopy(CommonCopy[UncommittedBatch]):
         """The source offset that is copied through once all that waits is written, and its leader epoch."""
         return self.source.position, self.source.leader_epoch
 
-    def committed(self) -> list[tuple[float, int]]:
-        """The open transaction is committed. Returns for each of its batches when it came (monotonic), and its number
-        of records."""
+    def committed(self) -> list[tuple[float, int, int]]:
+        """The open transaction is committed. Returns for each of its batches when it came (monotonic), its number of
+        records, and its newest timestamp (ms)."""
         queue, progress = self.queue, self.progress
         with self.lock:
-            received = [(waiting.received_at, waiting.batch.records) for waiting in queue.in_flight]
+            received = [
+                (waiting.received_at, waiting.batch.records, waiting.batch.max_timestamp) for waiting in queue.in_flight
+            ]
             self.track.committed()
             self.begins = False
             progress.copied_through = self._part.covered

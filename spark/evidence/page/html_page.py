@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -24,6 +23,7 @@ from watershed.spark.evidence.page.page_tables import (
 )
 from watershed.spark.evidence.page.records_over_time import render_records_over_time
 from watershed.spark.evidence.page.verdict_header import render_verdict_header
+from watershed.topology.installed_version import read_installed_version
 from watershed.topology.rounded_amounts import render_decimal_size
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -103,6 +103,7 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
     )
     engine = document.get("engine") or "–"
     spark = f", Spark {document['spark_version']}" if document.get("spark_version") else ""
+    version = read_installed_version() or "from a checkout"
     done = document["verdict"] != "error"
     lines: list[tuple[str, Any]] = [
         ("topology", document.get("topology") or "–"),
@@ -112,7 +113,10 @@ def _provenance(document: Mapping[str, Any], chunks: Rows) -> Element:
         ("level and mode", f"{document.get('level', '–')}, {document.get('mode', '–')}"),
         ("asked for", _asked(document.get("policy") or {})),
         ("time", started),
-        ("engine", f"{engine}{spark}, Python {platform.python_version()}, Watershed {_version()}"),
+        (
+            "engine",
+            f"{engine}{spark}, Python {platform.python_version()}, Watershed {version}",
+        ),
     ]
     fingerprint = f"version {document.get('fingerprint')}: XXH64 of key, value, headers, timestamp; summed up"
     lines += [
@@ -146,10 +150,3 @@ def _asked(policy: Mapping[str, Any]) -> str:
 
 def _plain(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else "yes" if value is True else str(value)
-
-
-def _version() -> str:
-    try:
-        return version("watershed")
-    except PackageNotFoundError:  # a checkout that nobody installed
-        return "from a checkout"

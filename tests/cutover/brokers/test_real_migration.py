@@ -174,6 +174,7 @@ def test_a_migration_loses_and_repeats_nothing(kafka_pair: Lab, topic_name: str,
     assert {move.application for move in found.moves} >= {"orders", "paid"}
 
 
+@pytest.mark.soak
 def test_a_straggler_takes_everything_back(kafka_pair: Lab, topic_name: str, tmp_path: Path) -> None:
     """`paid` is not in the wave and goes on writing: the fence does not hold, so all goes back, and nothing is lost."""
     with shop_in(kafka_pair, topic_name, tmp_path / "apps") as shop:

@@ -64,6 +64,7 @@ def test_a_wave_goes_there_and_back_twice(scene: Scene) -> None:
     scene.judged("again")
 
 
+@pytest.mark.soak
 def test_a_migration_that_died_behind_the_point_of_no_return_goes_home_by_drivers_that_die(scene: Scene) -> None:
     writer, reader = scene.writers["dying"], scene.readers["dying"]
 

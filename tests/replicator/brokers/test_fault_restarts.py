@@ -177,6 +177,7 @@ def test_an_idle_partition_whose_producer_was_forgotten(faulty, topic_name, tmp_
     assert assert_exact_copy(settings, plan, topic_name, 1) == 1_500
 
 
+@pytest.mark.soak
 def test_a_zombie_wakes_up_where_nobody_remembers_its_numbers(faulty, topic_name, tmp_path):
     """A frozen worker is replaced; when it wakes up, the broker would take anything from it. It must send nothing."""
     settings = faulty.settings

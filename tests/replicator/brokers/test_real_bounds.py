@@ -104,7 +104,7 @@ def wait_equal(settings, topic: str, spans: dict[int, tuple[int, int]], timeout:
 @pytest.mark.parametrize(
     ("start", "way"),
     [
-        pytest.param("timestamp", SEQUENCE, id="timestamp"),
+        pytest.param("timestamp", SEQUENCE, id="timestamp", marks=pytest.mark.soak),
         pytest.param("offsets", TRANSACTIONS, id="offsets"),
         pytest.param("timestamp", TRANSACTIONS, id="timestamp, transactions", marks=pytest.mark.soak),
         pytest.param("offsets", SEQUENCE, id="offsets, sequence", marks=pytest.mark.soak),
@@ -173,7 +173,9 @@ def test_an_offset_outside_the_log_halts_until_the_file_names_another(kafka_pair
         wait_equal(settings, topic_name, {0: (499, 500), 1: (500, 500)})
 
 
-@ways("sequence", "transactions")
+@pytest.mark.parametrize(
+    "way", [TRANSACTIONS, pytest.param(SEQUENCE, marks=pytest.mark.soak)], ids=["transactions", "sequence"]
+)
 def test_a_copy_ends_although_its_worker_is_killed_and_the_source_goes_on(kafka_pair, topic_name, tmp_path, way):
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:

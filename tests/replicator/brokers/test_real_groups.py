@@ -312,6 +312,7 @@ def test_streams_and_connect_are_refused_by_name(copied, topic_name):
     assert at(settings["cloud"], topic_name, topic) is None
 
 
+@pytest.mark.soak
 def test_a_group_moves_there_and_back_between_two_flows(own_pair, topic_name, tmp_path):
     """Active-active with prefixes: the group reads its region's own topic and the copy of the other's. It moves to the
     cloud and home again; each record is read exactly once, and neither flow spoils what the other side leads."""

@@ -132,6 +132,7 @@ def test_topics_and_partitions_come_and_go_and_nothing_else_restarts(settings, t
     assert sum(map(len, read_all(settings["cloud"], comes, 3).values())) == 1_000
 
 
+@pytest.mark.soak
 def test_a_topic_that_was_deleted_while_no_worker_ran_is_told_as_gone(settings, topic_name, tmp_path):
     gone, stays = f"{topic_name}-gone", f"{topic_name}-stays"
     create(settings["onprem"], gone, 2, 500)

@@ -205,7 +205,8 @@ def old_target(kafka_pair: clusters.Lab, old_folder: Path) -> dict[str, Connecti
     return settings_of(kafka_pair) | settings_of(clusters.read_lab(old_folder))
 
 
-@pytest.mark.parametrize("delivery", ["sequence", pytest.param("transactions", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("delivery", ["sequence", "transactions"])
 def test_a_target_that_tells_nothing_of_producers_gets_each_record_once(old_target, topic_name, tmp_path, delivery):
     """One worker is killed, another stands still until a third has gone on, and wakes up."""
     settings = old_target

@@ -25,6 +25,7 @@ PARTITIONS, RANGE = 2, 97
 SUMMED = ("n", "m_lo", "m_hi", "ordered", "kh", "vh", "hh", "ts", "bytes")
 
 
+@pytest.mark.soak
 def test_the_same_ranges_hold_the_same_records(kafka_pair, topic_name: str, tmp_path: Path, spark: SparkSession):
     settings = settings_of(kafka_pair)
     begins_at(settings["onprem"], topic_name, PARTITIONS, START)

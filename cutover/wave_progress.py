@@ -1,0 +1,39 @@
+"""Where the newest run of each wave stands, from the journal: one line a wave, for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalEntry, find_step_outcome
+
+_ASKING_STEPS: Final = ("approval", "accept_loss")  # steps that end when a person has answered
+
+
+@dataclass(frozen=True, slots=True)
+class WaveProgress:
+    """step: the newest of the run. state: under_way, waiting (for a person), done or refused; once the run has ended,
+    how (`done`, `failed`, `rolled_back`, …)."""
+
+    wave: str
+    step: str
+    state: str
+
+
+def list_wave_progress(entries: Sequence[JournalEntry]) -> list[WaveProgress]:
+    """By wave; of a wave that no run has touched there is none."""
+    runs: dict[str, str] = {entry.wave: entry.run for entry in entries if entry.wave}
+    return [_describe_run(wave, [entry for entry in entries if entry.run == run]) for wave, run in sorted(runs.items())]
+
+
+def _describe_run(wave: str, entries: Sequence[JournalEntry]) -> WaveProgress:
+    last = entries[-1]
+    steps = [entry.step for entry in entries if entry.step not in (RUN_STEP, TAKEOVER_STEP)]
+    step = steps[-1] if steps else RUN_STEP
+    if last.step == RUN_STEP and last.kind == "outcome":
+        return WaveProgress(wave, step, str(last.observation.get("state") or "done"))
+    found = find_step_outcome(entries, step)
+    if found is None:
+        return WaveProgress(wave, step, "waiting" if step in _ASKING_STEPS else "under_way")
+    return WaveProgress(wave, step, "done" if found[1] is None else "refused")

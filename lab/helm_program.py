@@ -23,7 +23,7 @@ from watershed.lab.kubernetes_documents import fetch_kubernetes_documents
 HELM_FOLDER: Final = Path(__file__).with_name("helm")
 CHART_FOLDER: Final = Path(__file__).resolve().parents[1] / "docker" / "chart"
 _PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
-# The release of Kubernetes that Helm renders for where it asks none, as its own Makefile says it: that of its client-go.
+# The release of Kubernetes that Helm renders for where it asks none, as its own Makefile does it: that of client-go.
 _CAPABILITIES: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
 _FLAGS: Final = f"-ldflags=-s -w -X {_CAPABILITIES}Major=1 -X {_CAPABILITIES}Minor=37"
 _RUN_S: Final = 300.0

@@ -187,7 +187,7 @@ def test_what_scales_is_not_counted_by_the_deployment(home: Path) -> None:
     assert scaler["spec"]["scaleTargetRef"]["name"] == "orders-watershed-cloud"
     [scaled] = select(render_chart(home, "keda"), "ScaledObject")
     [trigger] = scaled["spec"]["triggers"]
-    service = 'sum(watershed_lag_records{namespace="watershed",job="orders-watershed-cloud"})'
+    service = 'sum(watershed_flow_lag_records{namespace="watershed",job="orders-watershed-cloud"})'
     assert (trigger["metadata"]["query"], trigger["metadata"]["threshold"]) == (service, "100000")
 
 

@@ -4,7 +4,11 @@ service accounts may do there: exactly what the migrations need, and nothing els
 from __future__ import annotations
 
 import itertools
+import json
+import ssl
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,11 +55,20 @@ class Installed:
         return run_helm(self.home, *arguments, "--kubeconfig", str(self.kubeconfig))
 
     def ask(self, method: str, path: str, body: Any = None, form: str = "application/json") -> Any:
-        headers = {"Content-Type": form, "Accept": "application/json"}
-        answer = self.api.call_api(
-            path, method, header_params=headers, body=body, response_type="object", auth_settings=["BearerToken"]
-        )
-        return answer[0]
+        """What the server answers. Raises Refused with its reason."""
+        headers = {"Content-Type": form, "Accept": "application/json", "Authorization": f"Bearer {self.server.admin}"}
+        text = None if body is None else json.dumps(body).encode()  # JSON is YAML
+        asked = urllib.request.Request(self.server.address + path, text, headers, method=method)
+        trust = ssl.create_default_context(cadata=self.server.authority)
+        try:
+            with urllib.request.urlopen(asked, timeout=60, context=trust) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise Refused(error.read().decode()) from None
+
+
+class Refused(Exception):
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +85,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         for name in (NAMESPACE, "airflow"):
             labels = {"pod-security.kubernetes.io/enforce": "restricted"} if name == NAMESPACE else {}
             core.create_namespace({"metadata": {"name": name, "labels": labels}})
+        client.SchedulingV1Api(found.api).create_priority_class({"metadata": {"name": "high"}, "value": 1000})
         define_resources(found)
         with played_namespace(server, "shop"):
             told = found.helm("install", RELEASE, str(CHART_FOLDER), *list_values("full"))
@@ -120,7 +134,7 @@ def test_a_server_side_apply_takes_every_object(installed: Installed, name: str)
         assert applied["metadata"]["name"] == item["metadata"]["name"]
     broken = {**select(items, "Deployment")[0], "speck": {}}
     path = f"{find_path(installed, broken)}?fieldManager=test&force=true&fieldValidation=Strict&dryRun=All"
-    with pytest.raises(ApiException, match="speck"):
+    with pytest.raises(Refused, match="speck"):
         installed.ask("PATCH", path, broken, "application/apply-patch+yaml")
 
 

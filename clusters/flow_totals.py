@@ -4,7 +4,7 @@ heartbeats."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from watershed.clusters.field_types import require_types
@@ -28,8 +28,8 @@ class FlowTotals:
 
     def to_json(self) -> dict[str, Any]:
         """A field of a heartbeat."""
-        counts = {name: {str(each): count for each, count in getattr(self, name).items()} for name in _COUNTS}
-        return asdict(self) | counts
+        value = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return value | {name: {str(each): count for each, count in value[name].items()} for name in _COUNTS}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FlowTotals:

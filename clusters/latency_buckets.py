@@ -37,7 +37,7 @@ def fold_latency_buckets(counts: Sequence[int]) -> dict[int, int]:
     without records are left out. Histograms of metrics and totals in heartbeats have doublings."""
     found: dict[int, int] = {}
     for bucket, records in enumerate(counts):
-        if records:
+        if records:  # seldom: a flow's latencies are in some twenty buckets
             doubling = min(-(-bucket // BUCKETS_PER_DOUBLING), DOUBLING_COUNT - 1)
             found[doubling] = found.get(doubling, 0) + records
     return found

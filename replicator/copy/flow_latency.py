@@ -44,6 +44,7 @@ class FlowLatency:
         self._seconds = 0.0
         self._ages = [0] * BUCKET_COUNT
         self._age_seconds = 0.0
+        self._folded = FlowTotals()  # as of the last `read_totals`; flows that rest are folded once
         self._lock = Lock()
 
     def add(self, seconds: float, records: int, age_s: float | None = None) -> None:
@@ -68,9 +69,13 @@ class FlowLatency:
     def read_totals(self) -> FlowTotals:
         """The same, and from the source, in doublings."""
         with self._lock:
+            if self.records == self._folded.records:
+                return self._folded
             records, counts, seconds = self.records, tuple(self._counts), self._seconds
             ages, age_seconds = tuple(self._ages), self._age_seconds
-        return FlowTotals(records, seconds, fold_latency_buckets(counts), age_seconds, fold_latency_buckets(ages))
+        folded = FlowTotals(records, seconds, fold_latency_buckets(counts), age_seconds, fold_latency_buckets(ages))
+        self._folded = folded
+        return folded
 
 
 def measure_age_s(now_ms: int, timestamp_ms: int) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from watershed.cli.budget_standings import describe_budgets
 from watershed.clusters.partition_orders import (
     PartitionMove,
     PartitionPause,
@@ -28,6 +29,7 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
         lines.append(f"transform: {flow['transform']}")
     if latency := flow.get("latency"):
         lines.append(f"latency that copying adds: p50 {latency['p50_ms']:,g} ms, p99 {latency['p99_ms']:,g} ms")
+    lines += describe_budgets(flow)
     if flow.get("end"):
         lines.append(f"ends at {flow['end']}; nothing behind it is copied")
     if flow.get("retired"):

@@ -69,6 +69,14 @@ _COMMANDS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
         ("verify", "watershed.cli.verify:verify", "Prove with Spark that nothing is missing."),
     ),
+    "Seen from outside": (
+        ("alerts", "watershed.cli.alerts:alerts", "Alert rules for Prometheus, from the budgets of a file."),
+        (
+            "dashboards",
+            "watershed.cli.dashboards:dashboards",
+            "Dashboards for Grafana: estate, flow, fleet, migration.",
+        ),
+    ),
     "Through storage": (
         (
             "archive",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from watershed.cli.budget_standings import add_budget_standings, read_budgets_at
 from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 from watershed.cutover.operations.moved_applications import describe_moved_applications
 from watershed.topology.external_flows import render_external_flows
@@ -40,15 +41,20 @@ def status(path: Path, watch: bool, form: str) -> int:
     connect = build_settings_lookup(plan)
     targets = {flow.target: connect(flow.target) for flow in plan.flows}
     others = render_external_flows(plan.external_flows)
+    budgets = read_budgets_at(path)
+
+    def read_rows() -> list[dict[str, Any]]:
+        return add_budget_standings(_flows(plan, targets, path), budgets)
+
     if watch and form == "text" and sys.stdout.isatty():
         from watershed.cli.status_table import watch_flows
 
-        return watch_flows(plan.topology, lambda: _flows(plan, targets, path), others=others)
+        return watch_flows(plan.topology, read_rows, others=others)
     from watershed.clusters.errors import ClusterError
 
     while True:
         try:
-            flows = _flows(plan, targets, path)
+            flows = read_rows()
         except ClusterError as error:
             if not watch:
                 raise

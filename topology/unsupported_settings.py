@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from watershed.topology.flow_budgets import LONGEST_MEASURED_LATENCY_MS
 from watershed.topology.model import CheckedValue, Flow, Topology
 from watershed.topology.rounded_amounts import render_first_names
 
@@ -67,11 +68,25 @@ UNSUPPORTED_SETTINGS = (
     ),
     UnsupportedRow(
         "flow",
-        "slo",
-        lambda _value: True,
-        "rules check its budgets, and nothing watches them while the flow runs: alert on the workers' metrics",
+        "slo.lag.p99",
+        lambda value: value > LONGEST_MEASURED_LATENCY_MS,
+        "latencies are measured up to 55 minutes; watch `slo.lag.max`",
     ),
-    UnsupportedRow("flow", "slo.on_breach", lambda value: value in ("pause", "fail"), "nothing watches the budget"),
+    UnsupportedRow(
+        "flow",
+        "slo.end_to_end.p99",
+        lambda _value: True,
+        "latencies of hops cannot be added up: give each hop an `slo.lag.p99`, or the chain an `end_to_end.max`",
+    ),
+    UnsupportedRow(
+        "flow", "slo.rto", lambda _value: True, "nothing shows it before a failover: measure it with `--drill`"
+    ),
+    UnsupportedRow(
+        "flow",
+        "slo.on_breach",
+        lambda value: value in ("pause", "fail"),
+        "the alerts of `topology alerts` tell a person, and the flow goes on",
+    ),
     UnsupportedRow("gate", "verify.sample", lambda value: value < 1, "the proof reads every record"),
     UnsupportedRow("metadata", "description", lambda _value: True, "it is for people"),
     UnsupportedRow("metadata", "labels", lambda _value: True, "they are for your own tools"),

@@ -5,6 +5,7 @@ plan     module:word        another value changes the plan, and the module that 
 rule     codes of rules     in an example of each of them, the rule says something else without the key, or with
                             another value of it
 command  module:word        a command prints something else; checked by `test_an_arn_is_written_into_policies`
+alerts   name of an alert   `topology alerts` writes another rule for another value
 refused  code, or error     there is one value only; another one is refused
 listed   row of the table   `topology plan` lists the value under "not executed"
 
@@ -31,6 +32,8 @@ from tests.topology.rule_cases import stretch, syc, tpc_copied, tpc_kept
 from tests.topology.rule_cases.example import clusters
 from watershed.cli.acls import acls
 from watershed.cutover.operations.plan_review import PlanReview
+from watershed.replicator.alerting.alert_rules import build_rule_groups
+from watershed.replicator.alerting.rule_group import AlertRule
 from watershed.topology.errors import UnreadableTopology
 from watershed.topology.inventory import Inventory
 from watershed.topology.language import build_language_schema
@@ -126,7 +129,7 @@ def test_every_key_of_the_language_has_a_row_and_every_row_a_key() -> None:
 
 
 def test_every_way_is_checked() -> None:
-    assert {row.how for row in ROWS} == {"plan", "rule", "command", "refused", "listed"}
+    assert {row.how for row in ROWS} == {"plan", "rule", "command", "alerts", "refused", "listed"}
     assert [row.key for row in ROWS if row.how == "command"] == ["clusters.*.arn"]
 
 
@@ -277,7 +280,7 @@ def parse_readable(document: Any) -> Topology:
 
 def test_each_row_of_what_is_not_executed_is_reached() -> None:
     listed = {row.who for row in ROWS if row.how == "listed"}
-    elsewhere = {"workers.near": "only without a rack", "slo": "beside the rules that check its budgets"}
+    elsewhere = {"workers.near": "only without a rack", "slo.lag.p99": "only above what is measured"}
     assert {each.path for each in UNSUPPORTED_SETTINGS} == listed | elsewhere.keys()
 
 
@@ -303,6 +306,20 @@ def test_an_arn_is_written_into_policies(tmp_path: Path) -> None:
     )
     assert json.loads(row.other).split(":")[3] in two
     assert one != two
+
+
+@pytest.mark.parametrize("row", rows_of("alerts"))
+def test_another_value_is_another_alert(row: Row) -> None:
+    def list_alerts(document: Any) -> list[Any]:
+        groups = build_rule_groups(parse_readable(document), Path("full.yaml"))
+        return [rule for group in groups for rule in group.rules if isinstance(rule, AlertRule)]
+
+    for index, document in find_changes(row):
+        before, after = (
+            {rule for rule in list_alerts(each) if rule.name == row.who} for each in (FULL[index], document)
+        )
+        assert before
+        assert before != after
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------

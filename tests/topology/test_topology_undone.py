@@ -35,7 +35,9 @@ def test_a_plain_flow_asks_for_nothing_that_is_not_done() -> None:
         (", provenance: {header: hops}", "provenance.header"),
         (", delivery: {isolation: read_uncommitted}", "delivery.isolation"),
         (", partitions: {mapping: key}", "partitions.mapping"),
-        (", slo: {lag: {max: 1m}}", "slo"),
+        (", slo: {lag: {p99: 1h}}", "slo.lag.p99"),
+        (", slo: {end_to_end: {p99: 1m}}", "slo.end_to_end.p99"),
+        (", slo: {rto: 1m}", "slo.rto"),
         (", workers: {near: source}", "workers.near"),
     ],
 )
@@ -50,7 +52,12 @@ def test_keys_that_a_transform_changes_are_done() -> None:
 
 
 def test_a_budget_that_should_stop_the_flow_is_told_by_itself() -> None:
-    assert told(", slo: {on_breach: pause}") == ["slo", "slo.on_breach"]
+    assert told(", slo: {on_breach: pause}") == ["slo.on_breach"]
+
+
+def test_budgets_that_are_watched_are_not_told() -> None:
+    watched = "lag: {p99: 55m, max: 1m}, end_to_end: {max: 2m}, outage_allowance: 1d, rpo: 1m, on_breach: alert"
+    assert told(f", slo: {{{watched}}}") == []
 
 
 def test_workers_in_a_rack_of_the_source_are_executed() -> None:
@@ -60,13 +67,13 @@ def test_workers_in_a_rack_of_the_source_are_executed() -> None:
 
 def test_a_thousand_flows_are_one_line() -> None:
     flows = "".join(
-        f"  - {{source: a, target: b, suffix: f{number}, topics: {{include: [t{number}]}}, slo: {{rpo: 1m}}}}\n"
+        f"  - {{source: a, target: b, suffix: f{number}, topics: {{include: [t{number}]}}, slo: {{rto: 1m}}}}\n"
         for number in range(7)
     )
     topology = parse_topology(complete_example(f"flows:\n{flows}")).topology
     assert topology is not None
     [line] = describe_unsupported_settings(list(find_unsupported_settings(topology)))
-    assert line.startswith("7 places (a-to-b-f0, a-to-b-f1, a-to-b-f2, a-to-b-f3, a-to-b-f4 and 2 more): `slo` is not")
+    assert line.startswith("7 places (a-to-b-f0, a-to-b-f1, a-to-b-f2, a-to-b-f3, a-to-b-f4 and 2 more): `slo.rto: ")
 
 
 def test_what_is_for_people_and_what_a_gate_does_not_do_is_told() -> None:

@@ -1,0 +1,1 @@
+"""Alert rules and dashboards for the metrics of `topology.metric_catalogue`."""

@@ -1,0 +1,233 @@
+"""All rules of a file: its budgets, and what a person should hear of whatever the file promises.
+
+docs/alerts.md says of each fault which alert tells it. One cause has one alert: what follows from another alert is left
+out by `unless`, so that nobody is woken twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from watershed.replicator.alerting.budget_rules import AlertPlace, build_budget_groups
+from watershed.replicator.alerting.promql import escape_annotation, match_label, render_promql_seconds
+from watershed.replicator.alerting.rule_group import AlertRule, RuleGroup
+from watershed.replicator.partition_states import REMEDIES, RETRYING
+from watershed.topology.metric_catalogue import (
+    CLUSTER_UP,
+    EXPORTER_READ_AGE_SECONDS,
+    FLEET_WORKERS,
+    FLOW_LAG_SECONDS,
+    FLOW_STATE,
+    MIGRATION_STEP,
+    PARTITIONS,
+    PARTITIONS_SILENT,
+    PROOF_AGE_SECONDS,
+    PROOF_PASSED,
+    THROTTLED_SECONDS,
+    WORKER_STARTS,
+)
+from watershed.topology.model import Flow, Topology
+from watershed.topology.shell_command import quote_shell_argument
+
+DEFAULT_RUNBOOKS: Final = "docs/runbooks.md"
+STALE_AFTER_S: Final = 60
+_STARTS_A_WORKER: Final = 3  # in a quarter of an hour: one rolling restart, and a second because of a mistake
+_PROOFS_LATE: Final = 2  # times `verify.every`: one proof may be slow
+_NO_MATTER_HOW_LONG: Final = "0s"
+_HOLD: Final = "30s"  # with a scrape every 15 s, and 15 s until a worker counts as absent: within a minute
+_BROKEN_RUNS: Final = ("failed", "rollback_incomplete", "stopped")
+_TAKEN_BACK_RUNS: Final = ("refused", "rolled_back")
+
+
+def build_rule_groups(topology: Topology, file: Path, runbooks: str = DEFAULT_RUNBOOKS) -> tuple[RuleGroup, ...]:
+    """The groups of the file's rules. file: as a person would name it in a command. runbooks: the address or path at
+    which docs/runbooks.md is published. They expect what `topology exporter` serves."""
+    place = AlertPlace(topology.name, quote_shell_argument(file), runbooks)
+    groups = list(build_budget_groups(topology, place))
+    targets = sorted({flow.target for flow in topology.flows})
+    rules = [rule for target in targets for rule in _list_target_alerts(topology, target, place)]
+    groups.append(RuleGroup(f"watershed-{topology.name}-estate", tuple(rules)))
+    groups.append(RuleGroup(f"watershed-{topology.name}-proofs", tuple(_list_proof_alerts(topology, place))))
+    if topology.migration is not None:
+        groups.append(RuleGroup(f"watershed-{topology.name}-migration", tuple(_list_migration_alerts(place))))
+    return tuple(group for group in groups if group.rules)
+
+
+def _list_target_alerts(topology: Topology, target: str, place: AlertPlace) -> Iterator[AlertRule]:
+    """Of one target cluster, its fleet, and the flows into it."""
+    yield from _list_cluster_alerts(target, place)
+    flows = [flow for flow in topology.flows if flow.target == target]
+    yield from _list_fleet_alerts(target, flows, place)
+    yield from _list_partition_alerts(target, flows, place)
+    yield _build_throttle_alert(target, flows, place)
+
+
+def _list_cluster_alerts(target: str, place: AlertPlace) -> Iterator[AlertRule]:
+    matcher, name = match_label("cluster", [target]), escape_annotation(target)
+    yield AlertRule(
+        "WatershedClusterUnreachable", f"max by (cluster) ({CLUSTER_UP.name}{{{matcher}}}) == 0", _HOLD, "critical",
+        f"The exporter cannot read cluster {name}",
+        f"The control topics of {name} cannot be read: the cluster is down, the network is cut, or the exporter lost "
+        "its rights. Nothing is known of the flows into it. The exporter's log names the error; "
+        f"`topology status {escape_annotation(place.file)}` shows whether it can be read from elsewhere.",
+        "a-cluster-cannot-be-read", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedExporterMissing", f"absent({CLUSTER_UP.name}{{{matcher}}})", _HOLD, "critical",
+        f"No exporter tells anything of cluster {name}",
+        f"Prometheus gets no `{CLUSTER_UP.name}` for {name}. `topology exporter` does not run, serves another file, or "
+        "is not scraped. No other alert of this file can fire meanwhile: start it, then look at the targets of "
+        "Prometheus.",
+        "the-exporter-is-silent", place.topology, place.runbooks,
+    )  # fmt: skip
+    age = f"max by (cluster) ({EXPORTER_READ_AGE_SECONDS.name}{{{matcher}}})"
+    yield AlertRule(
+        "WatershedExporterStale", f"{age} > {STALE_AFTER_S} unless on () ({CLUSTER_UP.name}{{{matcher}}} == 0)",
+        _NO_MATTER_HOW_LONG, "warning",
+        f"What the exporter says of {name} is old",
+        f"The newest that the exporter knows of {name} is {{{{ $value | humanizeDuration }}}} old, and all values are "
+        "as old. Look at its log and its processor time; start it again.",
+        "the-exporter-is-silent", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _list_fleet_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Iterator[AlertRule]:
+    name, file = escape_annotation(target), escape_annotation(place.file)
+    present, wanted = _fleet(target, "present"), _fleet(target, "wanted")
+    reachable = f"unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
+    running = f'{FLOW_STATE.name}{{{_match_flows(flows)},state="running"}}'
+    yield AlertRule(
+        "WatershedNoWorker",
+        f"{present} == 0 and on () (max({running}) == 1) unless on (target) ({wanted} == 0) {reachable}",
+        _HOLD, "critical",
+        f"No worker copies into {name}",
+        f"Flows into {name} are meant to run, and no worker has reported for 15 s: nothing is copied. Start one: "
+        f"`topology fleet supervise {file} --target {name}`, or `topology worker {file} --target {name}`.",
+        "workers-are-missing", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedWorkersMissing", f"{wanted} - {present} > 0 and {present} > 0 {reachable}", "45s", "warning",
+        f"Workers into {name} are missing",
+        f"{{{{ $value }}}} fewer than wanted report. The others copy in their place. `topology fleet status {file}` "
+        "says what keeps the supervisor.",
+        "workers-are-missing", place.topology, place.runbooks,
+    )  # fmt: skip
+    starts = f"sum by (target) (increase({WORKER_STARTS.name}{{{match_label('target', [target])}}}[15m]))"
+    size = f"clamp_min(max by (target) ({FLEET_WORKERS.name}{{{match_label('target', [target])}}}), 1)"
+    yield AlertRule(
+        "WatershedWorkersRestart", f"{starts} > {_STARTS_A_WORKER} * {size}", _NO_MATTER_HOW_LONG, "warning",
+        f"Workers into {name} start again and again",
+        "{{ $value | humanize }} workers began in a quarter of an hour. Their logs say why the ones before them ended "
+        f"(`topology fleet status {file}` names the host).",
+        "workers-are-missing", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _list_partition_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Iterator[AlertRule]:
+    matcher, file = _match_flows(flows), escape_annotation(place.file)
+    halted = f"{PARTITIONS.name}{{{matcher},{match_label('state', REMEDIES)}}}"
+    yield AlertRule(
+        "WatershedPartitionHalted", f"max by (flow, state) ({halted}) > 0", "10s", "critical",
+        "Partitions of flow {{ $labels.flow }} are halted: {{ $labels.state }}",
+        "{{ $value }} partitions stand still until somebody decides; the others go on. "
+        f"`topology status {file}` names them, the offsets, and the command.",
+        "a-partition-is-halted", place.topology, place.runbooks,
+    )  # fmt: skip
+    reachable = f"unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
+    served = f"unless on () ({_fleet(target, 'present')} == 0)"
+    retrying = f'{PARTITIONS.name}{{{matcher},state="{RETRYING}"}}'
+    yield AlertRule(
+        "WatershedPartitionsRetry",
+        f"max by (flow) ({retrying}) > 0 {reachable} {served}", _HOLD, "critical",
+        "A cluster does not answer the workers of flow {{ $labels.flow }}",
+        "{{ $value }} partitions wait for brokers that do not answer; they go on by themselves when these do. "
+        f"`topology status {file}` names the broker and its error.",
+        "a-cluster-does-not-answer-the-workers", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedPartitionsSilent",
+        f"max by (flow) ({PARTITIONS_SILENT.name}{{{matcher}}}) > 0 {reachable} {served}", _HOLD, "critical",
+        "Nobody reports of partitions of flow {{ $labels.flow }}",
+        "{{ $value }} partitions of a running flow have no worker that reports, though there are workers. "
+        f"`topology fleet status {file}` shows which workers are ill; their logs say why.",
+        "workers-are-missing", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _build_throttle_alert(target: str, flows: list[Flow], place: AlertPlace) -> AlertRule:
+    name = escape_annotation(target)
+    throttled = f"sum by (target) (rate({THROTTLED_SECONDS.name}{{{match_label('target', [target])}}}[5m]))"
+    behind = f"max(deriv({FLOW_LAG_SECONDS.name}{{{_match_flows(flows)}}}[5m])) > 0.02"
+    return AlertRule(
+        "WatershedThrottled", f"{throttled} > 0.5 and on () ({behind})", "5m", "warning",
+        f"Quotas slow the workers into {name} down, and lag grows",
+        "Brokers ask the workers to wait for {{ $value | humanize }} s in each second, and the flows fall behind. "
+        "Raise the quota of the workers' principal or client id at the source and the target, or lower the traffic.",
+        "brokers-throttle", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _list_proof_alerts(topology: Topology, place: AlertPlace) -> Iterator[AlertRule]:
+    file = escape_annotation(place.file)
+    if topology.flows:
+        yield AlertRule(
+            "WatershedProofFailed", f"max by (flow) ({PROOF_PASSED.name}{{{_match_flows(topology.flows)}}}) == 0",
+            _NO_MATTER_HOW_LONG, "critical",
+            "The newest proof of flow {{ $labels.flow }} did not pass",
+            "Records are missing, repeated or different, or could not be compared. Move nobody before it is explained: "
+            f"`topology verify {file} --flow {{{{ $labels.flow }}}}` names the chunks, and `--explain` the records.",
+            "a-proof-did-not-pass", place.topology, place.runbooks,
+        )  # fmt: skip
+    for flow in topology.flows:
+        every = flow.settings.get("verify", "every")
+        if every is not None:
+            age = f"max by (flow) ({PROOF_AGE_SECONDS.name}{{{match_label('flow', [flow.id])}}})"
+            yield AlertRule(
+                "WatershedProofOld", f"{age} > {render_promql_seconds(_PROOFS_LATE * every)}", "5m", "warning",
+                f"Flow {escape_annotation(flow.id)} was not proven for a long time",
+                "The newest proof ended {{ $value | humanizeDuration }} ago; the file asks for one more often "
+                f"(`verify.every`). Look at the runs of `verify__{escape_annotation(place.topology)}` in Airflow, or "
+                f"run `topology verify {file}`.",
+                "a-proof-did-not-pass", place.topology, place.runbooks,
+            )  # fmt: skip
+
+
+def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
+    file = escape_annotation(place.file)
+    named = "Wave {{ $labels.wave }} of {{ $labels.migration }}"
+    yield AlertRule(
+        "WatershedMigrationWaits", _steps(place, ["waiting"]), "15m", "warning",
+        f"{named} waits for a person",
+        f"Step {{{{ $labels.step }}}} has been waiting for a quarter of an hour. `topology migrate {file} --status` "
+        "says for whom; in Airflow it is the approval of the run.",
+        "before-anything-is-touched", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedMigrationBroken", _steps(place, _BROKEN_RUNS), _NO_MATTER_HOW_LONG, "critical",
+        f"{named} stands between the clusters: {{{{ $labels.state }}}}",
+        f"The run ended at {{{{ $labels.step }}}} and is unfinished. `topology journal {file}` says what was done; go "
+        f"on with `topology migrate {file} --resume`.",
+        "behind-the-point-of-no-return", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedMigrationTakenBack", _steps(place, _TAKEN_BACK_RUNS), _NO_MATTER_HOW_LONG, "warning",
+        f"{named} did not happen: {{{{ $labels.state }}}}",
+        "Everything is at the source, as before. The run ended at {{ $labels.step }}; "
+        f"`topology journal {file}` has its message. Repair the cause and run again.",
+        "while-applications-move-all-of-it-is-taken-back-by-itself", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _steps(place: AlertPlace, states: tuple[str, ...] | list[str]) -> str:
+    matchers = f"{match_label('migration', [place.topology])},{match_label('state', states)}"
+    return f"max by (migration, wave, step, state) ({MIGRATION_STEP.name}{{{matchers}}}) == 1"
+
+
+def _fleet(target: str, kind: str) -> str:
+    return f'max by (target) ({FLEET_WORKERS.name}{{{match_label("target", [target])},kind="{kind}"}})'
+
+
+def _match_flows(flows: tuple[Flow, ...] | list[Flow]) -> str:
+    return match_label("flow", [flow.id for flow in flows])

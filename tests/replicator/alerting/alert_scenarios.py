@@ -1,0 +1,239 @@
+"""What Prometheus would have scraped, and which alerts of `FILE` fire then: cases for promtool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+FILE = """apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {name: move, owner: us}
+clusters:
+  a: {bootstrap: ["a.example.internal:9092"]}
+  b: {bootstrap: ["b.example.internal:9092"]}
+  c: {bootstrap: ["c.example.internal:9092"]}
+flows:
+  - source: a
+    target: b
+    topics: {include: [orders]}
+    slo: {lag: {p99: 5s, max: 1m}, rpo: 10m, outage_allowance: 2h}
+    verify: {every: 1d}
+  - source: b
+    target: c
+    topics: {include: [orders]}
+    slo: {lag: {max: 5m}, end_to_end: {max: 6m}}
+migration:
+  flow: a-to-b
+  waves:
+    - name: one
+      topics: [orders]
+      gates: {before: [{lag: {max_records: 0, hold: 1m}}]}
+      rollback: {none: "a test"}
+"""
+LATENCY = "watershed_replication_latency_seconds"
+QUIET = {
+    'watershed_cluster_up{cluster="b"}': "1x90",
+    'watershed_cluster_up{cluster="c"}': "1x90",
+    'watershed_exporter_read_age_seconds{cluster="b"}': "1x90",
+    'watershed_exporter_read_age_seconds{cluster="c"}': "1x90",
+    'watershed_fleet_workers{target="b",kind="wanted"}': "2x90",
+    'watershed_fleet_workers{target="b",kind="present"}': "2x90",
+    'watershed_fleet_workers{target="c",kind="wanted"}': "1x90",
+    'watershed_fleet_workers{target="c",kind="present"}': "1x90",
+    'watershed_worker_starts_total{target="b"}': "0x90",
+    'watershed_throttled_seconds_total{target="b"}': "0x90",
+    'watershed_flow_state{flow="a-to-b",state="running"}': "1x90",
+    'watershed_flow_state{flow="b-to-c",state="running"}': "1x90",
+    'watershed_flow_lag_seconds{flow="a-to-b"}': "1x90",
+    'watershed_flow_lag_seconds{flow="b-to-c"}': "2x90",
+    'watershed_partitions{flow="a-to-b",state="running"}': "3x90",
+    'watershed_partitions{flow="b-to-c",state="running"}': "3x90",
+    'watershed_partitions_silent{flow="a-to-b"}': "0x90",
+    'watershed_proof_passed{flow="a-to-b"}': "1x90",
+    'watershed_proof_age_seconds{flow="a-to-b"}': "600x90",
+    'watershed_migration_step{migration="move",wave="one",step="drain",state="under_way"}': "1x90",
+    f'{LATENCY}_bucket{{flow="a-to-b",le="3.2768"}}': "0+100x90",
+    f'{LATENCY}_bucket{{flow="a-to-b",le="6.5536"}}': "0+100x90",
+    f'{LATENCY}_count{{flow="a-to-b"}}': "0+100x90",
+}
+STEP = 'watershed_migration_step{migration="move",wave="one",step="drain",state="%s"}'
+
+
+@dataclass(frozen=True, slots=True)
+class AlertScenario:
+    """changes: series by name, in place of those of QUIET; "" takes one away. alerts: the names that fire a minute
+    after the values have changed (or at `at_minutes`), and no others."""
+
+    name: str
+    changes: dict[str, str]
+    alerts: tuple[str, ...]
+    at_minutes: float = 31
+
+
+def change_after(before: str, after: str) -> str:
+    """Half an hour of one value, then another; a step is half a minute."""
+    return f"{before}x59 {after}x30"
+
+
+def cluster_down(cluster: str) -> dict[str, str]:
+    target = f'target="{cluster}"'
+    return {
+        f'watershed_cluster_up{{cluster="{cluster}"}}': change_after("1", "0"),
+        f'watershed_exporter_read_age_seconds{{cluster="{cluster}"}}': "1x59 30+30x30",
+        f'watershed_fleet_workers{{{target},kind="present"}}': change_after("2", "0"),
+    }
+
+
+SCENARIOS = (
+    AlertScenario("quiet", {}, ()),
+    AlertScenario("target down", cluster_down("b"), ("WatershedClusterUnreachable",)),
+    AlertScenario(
+        "no exporter",
+        {key: "1x59 stale" for key in QUIET if "cluster_up" in key},
+        ("WatershedExporterMissing", "WatershedExporterMissing"),
+    ),
+    AlertScenario(
+        "exporter stands still",
+        {'watershed_exporter_read_age_seconds{cluster="b"}': "1x59 30+31x30"},
+        ("WatershedExporterStale",),
+    ),
+    AlertScenario(
+        "last worker killed",
+        {
+            'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "0"),
+            'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "3"),
+        },
+        ("WatershedNoWorker",),
+    ),
+    AlertScenario(
+        "fleet stopped on purpose",
+        {
+            'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "0"),
+            'watershed_fleet_workers{target="b",kind="wanted"}': change_after("2", "0"),
+        },
+        (),
+    ),
+    AlertScenario(
+        "one of two workers killed",
+        {'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "1")},
+        ("WatershedWorkersMissing",),
+    ),
+    AlertScenario(
+        "a worker freezes",
+        {'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "2")},
+        ("WatershedPartitionsSilent",),
+    ),
+    AlertScenario(
+        "workers start again and again",
+        {'watershed_worker_starts_total{target="b"}': "0+1x90"},
+        ("WatershedWorkersRestart",),
+    ),
+    AlertScenario(
+        "retention overtook",
+        {'watershed_partitions{flow="a-to-b",state="source_expired"}': change_after("0", "1")},
+        ("WatershedPartitionHalted",),
+    ),
+    AlertScenario(
+        "source down",
+        {
+            'watershed_partitions{flow="a-to-b",state="retrying"}': change_after("0", "3"),
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "100"),
+        },
+        ("WatershedPartitionsRetry",),
+    ),
+    AlertScenario(
+        "behind",
+        {'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "61")},
+        ("WatershedLagOverMax",),
+    ),
+    AlertScenario(
+        "behind while paused",
+        {
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "61"),
+            'watershed_flow_state{flow="a-to-b",state="running"}': change_after("1", "0"),
+        },
+        (),
+    ),
+    AlertScenario(
+        "a failover would lose more",
+        {
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "601"),
+            'watershed_flow_state{flow="a-to-b",state="running"}': change_after("1", "0"),
+            'watershed_flow_lag_seconds{flow="b-to-c"}': "",
+        },
+        ("WatershedFailoverWouldLoseMore",),
+    ),
+    AlertScenario(
+        "a chain is late though each hop is not",
+        {
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "60"),
+            'watershed_flow_lag_seconds{flow="b-to-c"}': change_after("1", "300.5"),
+        },
+        ("WatershedEndToEndOverMax", "WatershedLagOverMax"),
+    ),
+    AlertScenario(
+        "half of the allowance is used",
+        {
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "3601"),
+            'watershed_flow_state{flow="a-to-b",state="running"}': change_after("1", "0"),
+            'watershed_flow_lag_seconds{flow="b-to-c"}': "",
+        },
+        ("WatershedFailoverWouldLoseMore", "WatershedRetentionComesNear"),
+    ),
+    AlertScenario(
+        "a fifth of the records is slow",
+        {
+            f'{LATENCY}_bucket{{flow="a-to-b",le="3.2768"}}': "0+80x90",
+            f'{LATENCY}_bucket{{flow="a-to-b",le="6.5536"}}': "0+80x90",
+        },
+        ("WatershedLatencyBudgetBurnsFast", "WatershedLatencyBudgetBurnsSlowly"),
+    ),
+    AlertScenario(
+        "three in a hundred are slow",
+        {
+            f'{LATENCY}_bucket{{flow="a-to-b",le="3.2768"}}': "0+97x90",
+            f'{LATENCY}_bucket{{flow="a-to-b",le="6.5536"}}': "0+97x90",
+        },
+        ("WatershedLatencyBudgetBurnsSlowly",),
+    ),
+    AlertScenario(
+        "a failed proof",
+        {'watershed_proof_passed{flow="a-to-b"}': change_after("1", "0")},
+        ("WatershedProofFailed",),
+    ),
+    AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "172801x90"}, ("WatershedProofOld",)),
+    AlertScenario("a step waits", {STEP % "waiting": "1x90"}, ("WatershedMigrationWaits",)),
+    AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",)),
+    AlertScenario(
+        "a run was taken back", {STEP % "rolled_back": change_after("0", "1")}, ("WatershedMigrationTakenBack",)
+    ),
+    AlertScenario(
+        "throttled and ever later",
+        {
+            'watershed_throttled_seconds_total{target="b"}': "0+20x90",
+            'watershed_flow_lag_seconds{flow="a-to-b"}': "0x59 0+1.5x30",
+        },
+        ("WatershedThrottled",),
+        40,
+    ),
+    AlertScenario("throttled, and keeps up", {'watershed_throttled_seconds_total{target="b"}': "0+20x90"}, ()),
+)
+
+
+def build_promtool_test(scenario: AlertScenario) -> dict[str, Any]:
+    """A test of promtool: which alerts fire, and how many of each name."""
+    series = {key: value for key, value in {**QUIET, **scenario.changes}.items() if value}
+    firing = {
+        "eval_time": f"{int(scenario.at_minutes * 60)}s",
+        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+        "exp_samples": [
+            {"labels": f'{{alertname="{name}"}}', "value": count} for name, count in Counter(scenario.alerts).items()
+        ],
+    }
+    return {
+        "name": scenario.name,
+        "interval": "30s",
+        "input_series": [{"series": key, "values": value} for key, value in series.items()],
+        "promql_expr_test": [firing],
+    }

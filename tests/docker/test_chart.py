@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -175,6 +177,41 @@ def test_alerts_and_dashboards_arrive_as_they_were_written(home: Path, tmp_path:
     )
     again = render_chart(home, "full", "--set-file", f"monitoring.prometheusRule.text={whole}")
     assert select(again, "PrometheusRule") == select(items, "PrometheusRule")
+
+
+@needs_helm
+def test_what_topology_writes_goes_into_the_chart(home: Path, documents: KubernetesDocuments) -> None:
+    topology = [sys.executable, "-m", "watershed.cli.main"]
+    options, specs = ["--set=monitoring.prometheusRule.enabled=true"], []
+    subprocess.run([*topology, "dashboards", "--out", home / "boards"], check=True)
+    boards = sorted((home / "boards").glob("*.json"))
+    options += [f"--set-file=monitoring.dashboards.texts.{each.stem}={each}" for each in boards]
+    for form in ("prometheus", "operator"):
+        rules = home / f"{form}.yaml"
+        asked = [*topology, "alerts", TOPOLOGY, "--format", form]
+        rules.write_text(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+        items = render_chart(home, "small", *options, f"--set-file=monitoring.prometheusRule.text={rules}")
+        [rule] = select(items, "PrometheusRule")
+        assert list_problems(documents, "v1.33.5", rule) == []
+        specs.append(rule["spec"])
+        [found] = [
+            each["data"] for each in select(items, "ConfigMap") if each["metadata"]["name"].endswith("-dashboards")
+        ]
+        assert found == {each.name: each.read_text() for each in boards}
+    assert specs[0] == specs[1]
+    assert specs[0]["groups"]
+
+
+@needs_helm
+def test_workers_are_scraped_for_what_the_exporter_does_not_tell(home: Path) -> None:
+    for more, kept in ((), {"exporter": False, "worker": True}), (("--set=exporter.enabled=false",), {"worker": False}):
+        monitors = select(render_chart(home, "full", *more), "ServiceMonitor")
+        found = {
+            each["metadata"]["labels"]["app.kubernetes.io/component"]: "metricRelabelings"
+            in each["spec"]["endpoints"][0]
+            for each in monitors
+        }
+        assert found == kept
 
 
 @needs_helm

@@ -157,7 +157,7 @@ class EstateCollector(Collector):
             (alias, each, _age_ms(each, snapshot)) for alias, snapshot in read.items() for each in self._ours(snapshot)
         ]
         known = [(alias, beat, age) for alias, beat, age in beats if age <= _FORGOTTEN_MS]
-        present = [alias for alias, _, age in beats if age <= SILENT_MS]
+        present = [alias for alias, beat, age in beats if age <= SILENT_MS and not beat.transforms]
         yield build_samples(
             catalogue.WORKER_INFO,
             (((beat.worker, alias, str(beat.pid), beat.version), 1) for alias, beat, age in known if age <= SILENT_MS),

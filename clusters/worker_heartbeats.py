@@ -33,6 +33,12 @@ class WorkerHeartbeat(ControlRecordBody):
     records that the worker has copied in the last 15 to 30 seconds; without those of flows that rest. worker, pid: as
     in its reports. pauses_partitions: whether it obeys pauses of single partitions; earlier
     versions pause the whole flow instead, and do not say so.
+
+    topology: whose flows it serves. transforms: of these it serves those with `transform`, and no others. version: of
+    Watershed. began_ms: when it began (its clock, milliseconds since 1970). With `worker` it names one life of one.
+    totals: flow → what it has copied since then. Where a worker copies many flows, most heartbeats tell only of those
+    that copied in the last 15 to 30 seconds; tells_all: these are the totals of all. throttled_s: how many seconds
+    brokers have asked it to wait since then. Earlier versions write none of these.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
@@ -51,6 +57,7 @@ class WorkerHeartbeat(ControlRecordBody):
     totals: Mapping[str, FlowTotals] = field(default_factory=dict)
     throttled_s: float = 0.0
     tells_all: bool = False
+    transforms: bool = False
 
     @property
     def key(self) -> str:

@@ -257,6 +257,7 @@ def require_proof(
         flow, topics = context.policy.reverse, tuple(sorted(map(context.rename, topics)))
     seen = yield from perform_action(RequestProof(flow, topics, level, final, since), ProofOutcome, context.policy)
     outcome.update(
+        flow=flow,
         verdict=seen.verdict,
         unproven=seen.unproven,
         counts=dict(seen.counts),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ from watershed.clusters.private_files import read_private_file
 from watershed.cutover.evidence.proof_summary import PROVEN_VERDICTS
 from watershed.cutover.journal.hash_chain import JournalEntry
 
-_PROOF: Final = "RequestProof"  # `cutover.actions`
 _LARGEST: Final = 16 << 20  # bytes of a summary
 
 
@@ -27,16 +26,13 @@ class ProofStanding:
     ended_ms: int
 
 
-def find_journal_proofs(entries: Sequence[JournalEntry]) -> Iterator[ProofStanding]:
-    """Every proof that runs asked for and that came to a verdict, in the order of the journal."""
-    asked: dict[tuple[str, str], str] = {}
+def find_journal_proofs(entries: Iterable[JournalEntry]) -> Iterator[ProofStanding]:
+    """Every proof of a run's step, in the order of the journal; those of earlier versions do not name the flow, and are
+    left out."""
     for entry in entries:
-        if entry.deed == _PROOF and entry.kind == "intent":
-            asked[entry.run, entry.step] = str(entry.observation.get("flow"))
-        elif entry.kind == "outcome" and not entry.deed and (entry.run, entry.step) in asked:
-            outcome = entry.observation.get("outcome")
-            if isinstance(outcome, dict) and "verdict" in outcome:
-                yield _build_standing(asked[entry.run, entry.step], outcome, entry.at_ms)
+        outcome = entry.observation.get("outcome") if entry.kind == "outcome" and not entry.deed else None
+        if isinstance(outcome, dict) and "verdict" in outcome and isinstance(outcome.get("flow"), str):
+            yield _build_standing(outcome["flow"], outcome, entry.at_ms)
 
 
 def read_folder_proofs(folder: Path) -> Iterator[ProofStanding]:

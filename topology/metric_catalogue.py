@@ -213,7 +213,8 @@ FLEET_WORKERS: Final = MetricDefinition(
     "gauge",
     "workers",
     ("target", "kind"),
-    "Workers into a target: `wanted` by the fleet's record, `present` by heartbeats of the last 15 s.",
+    "Workers into a target: `wanted` by the fleet's record, `present` by heartbeats of the last 15 s. Workers of flows "
+    "with `transform` are counted with neither, as in `topology fleet status`.",
     "exporter",
     "For a minute fewer are present than wanted.",
 )

@@ -579,6 +579,7 @@ class Worker:
             totals=copies.latencies.read_totals(None if tells_all else recent),
             throttled_s=copies.counters().get("throttled_seconds", 0.0),
             tells_all=tells_all,
+            transforms=self._transforms is not None,
         )
 
     def _find_seen(self) -> dict[str, int]:

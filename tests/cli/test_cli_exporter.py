@@ -38,7 +38,7 @@ def plan() -> Plan:
 def report(partition: int, age_ms: int = 0, **more: Any) -> PartitionStatus:
     return PartitionStatus(
         FLOW, "orders", "orders", partition, "running", 10, 12, 9, lag_records=2 + partition, lag_bytes=100,
-        lag_ms=1_500 * (partition + 1), event_age_ms=5, worker="w1", at_ms=NOW - age_ms, **more,
+        lag_ms=1_500 * (partition + 1), event_age_ms=5, worker="w1", at_ms=int(time.time() * 1000) - age_ms, **more,
     )  # fmt: skip
 
 
@@ -49,11 +49,10 @@ def entry(step: str, kind: Any, observation: dict[str, Any], deed: str = "", wav
     return JournalEntry("shop", "migrate.1", 0, step, kind, deed, "ann", "h", "sha256:1", wave, NOW, observation, "")
 
 
-PROOF = {"outcome": {"verdict": "different", "unproven": 3}, "refused": "not proven"}
+PROOF = {"outcome": {"flow": FLOW, "verdict": "different", "unproven": 3}, "refused": "not proven"}
 ENTRIES = (
     entry("run", "intent", {"kind": "migrate"}),
     entry("history_proof", "intent", {}),
-    entry("history_proof", "intent", {"flow": FLOW}, "RequestProof"),
     entry("history_proof", "outcome", PROOF),
     entry("approval", "intent", {}),
 )
@@ -151,6 +150,7 @@ def test_workers_are_counted_while_they_are_heard_and_their_counts_stay(plan: Pl
     two = (
         heartbeat("w1", 20_000, 15, **ours),
         heartbeat("w2", 0, 4, throttled_s=0.5, **ours),
+        heartbeat("changes", 0, transforms=True, **ours),
         heartbeat("foreign", 0, topology="other"),
         heartbeat("gone", 700_000, **ours),
     )

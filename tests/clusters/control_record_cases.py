@@ -237,8 +237,9 @@ RECORDS: dict[str, Any] = {
         "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True,
         topology="orders", version="0.2.0", began_ms=NOW - 60_000,
         totals={"a-to-b": FlowTotals(121, 1.5, {4: 120, 10: 1}, 60.5, {12: 121})}, throttled_s=0.25, tells_all=True,
+        transforms=True,
     ),
-    "WorkerHeartbeat:without topology, version, began_ms, totals, throttled_s, tells_all": WorkerHeartbeat(
+    "WorkerHeartbeat:without topology, version, began_ms, totals, throttled_s, tells_all, transforms": WorkerHeartbeat(
         "w1", 42, NOW, (3, 7), {"a-to-b": NOW}, {"a-to-b": {13: 120, 40: 1}}, True
     ),
     "WorkerHeartbeat:without pauses_partitions": WorkerHeartbeat(

@@ -101,6 +101,7 @@ def test_a_worker_writes_nothing_for_quiet_partitions_and_tells_metrics_of_all(m
     worker._registry = SimpleNamespace(sweep=lambda: None, latencies=FlowLatencies(), counters=dict)
     worker._ledger = SimpleNamespace(forget_old=lambda: None)
     worker._writer, worker.worker_id, worker._seen = None, "w0", {}
+    worker._transforms = None
     worker.topology, worker._began_ms, worker._heartbeats = "orders-move", 1_000, 0
     worker._membership = type("Membership", (), {"slots": {7, 3}})
     worker._publish()

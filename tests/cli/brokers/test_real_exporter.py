@@ -35,15 +35,18 @@ def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_pat
     settings = settings_of(kafka_pair)
     with Admin(settings["onprem"]) as admin:
         admin.create_topic(topic_name, 2, 1, {"message.timestamp.type": "LogAppendTime"})
-    path, log = tmp_path / "t.yaml", tmp_path / "log"
+    path, away, log = tmp_path / "t.yaml", tmp_path / "away.yaml", tmp_path / "log"
     path.write_text(build_file(kafka_pair, topic_name))
+    address = kafka_pair.clusters["cloud"].bootstrap
+    nobody = build_file(kafka_pair, f"{topic_name}-away").replace("cloud", "away").replace(address, "127.0.0.1:9")
+    away.write_text(nobody)
     assert main(["apply", str(path), "--yes"]) == 0
     flow = f'{{flow="onprem-to-cloud-{topic_name}",job="%s"}}'
     own, all_ = flow % "worker", flow % "exporter"
     first, second, exported = find_free_ports(3)
     worker = ["worker", str(path), "--target", "cloud", "--log", "json", "--metrics"]
     with ExitStack() as stack:
-        stack.enter_context(running_command(log, "exporter", str(path), "--listen", f"127.0.0.1:{exported}"))
+        stack.enter_context(running_command(log, "exporter", str(path), str(away), "--listen", f"127.0.0.1:{exported}"))
         targets = {
             "worker": [f"127.0.0.1:{first}", f"127.0.0.1:{second}"],
             "exporter": [f"127.0.0.1:{exported}"],
@@ -51,6 +54,7 @@ def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_pat
         server = start_prometheus(tmp_path / "prometheus", targets, interval_s=0.5)
         stack.callback(end_prometheus, server)
         wait_answer(server, 'watershed_cluster_up{cluster="cloud"}', 1)
+        wait_answer(server, 'watershed_cluster_up{cluster="away"}', 0)
         wait_answer(server, 'watershed_fleet_workers{target="cloud",kind="present"}', 0)
         wait_answer(server, 'watershed_fleet_workers{target="cloud",kind="wanted"}', 1)
         wait_answer(server, f"watershed_copied_records_total{all_}", 0)
@@ -87,8 +91,8 @@ def test_prometheus_sees_what_happened(kafka_pair: Lab, topic_name: str, tmp_pat
             wait_answer(server, f"watershed_partitions_silent{all_}", 0)
             wait_answer(server, 'watershed_worker_starts_total{target="cloud"}', 2)
             increase = query_prometheus(server, f"increase(watershed_copied_records_total{all_}[10m])")
-            assert main(["flow", "pause", str(path), f"onprem-to-cloud-{topic_name}"]) == 0
+            assert main(["flow", "pause", f"onprem-to-cloud-{topic_name}", str(path)]) == 0
             wait_answer(server, f"sum by (state) (watershed_flow_state{all_[:-1]},state='paused'}})", 1)
-        assert [each.value for each in increase]
+        assert [each.value for each in increase] == [pytest.approx(1_500, rel=0.1)], "over a kill and a restart"
     lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
     assert all(json.loads(line)["event"] for line in lines), "each line is an object of its own"

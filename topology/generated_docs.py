@@ -194,8 +194,8 @@ def _not_done(path: str, key: ShapeKey) -> str:
         return ""
     scalar = key.shape.scalar if isinstance(key.shape, ScalarOrShape) else key.shape
     words = scalar.json.get("enum", ()) if isinstance(scalar, ScalarShape) else ()
-    named = "".join(f"`{word}`, " for word in words if found.asked(word))
-    return f" *({named.removesuffix(', ')}{': ' if named else ''}not executed: {found.instead})*"
+    named = found.values or ", ".join(f"`{word}`" for word in words if found.asked(word))
+    return f" *({named}{': ' if named else ''}not executed: {found.instead})*"
 
 
 def _units() -> str:

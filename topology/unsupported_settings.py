@@ -34,13 +34,15 @@ class UnsupportedSetting:
 @dataclass(frozen=True, slots=True)
 class UnsupportedRow:
     """section: where the key stands. path of the setting in it; whether a value of it asks for something that is not
-    executed; what happens instead. unless: a flow in which the value has an effect all the same."""
+    executed; what happens instead. unless: a flow in which the value has an effect all the same. values: which ones
+    `asked` means, in words, for the reference; words of the language need none."""
 
     section: Literal["flow", "gate", "metadata"]
     path: str
     asked: Callable[[Any], bool]
     instead: str
     unless: Callable[[Flow], bool] = lambda _flow: False
+    values: str = ""
 
 
 WHOLE_FILE = "the file"
@@ -70,7 +72,8 @@ UNSUPPORTED_SETTINGS = (
         "flow",
         "slo.lag.p99",
         lambda value: value > LONGEST_MEASURED_LATENCY_MS,
-        "latencies are measured up to 55 minutes; watch `slo.lag.max`",
+        "latencies are measured up to 55 minutes; `slo.lag.max` is watched",
+        values="over 55 minutes",
     ),
     UnsupportedRow(
         "flow",

@@ -578,7 +578,7 @@ FLOW_SETTINGS: dict[str, ShapeKey] = {
         "What is written beside the copy for tools that were made for MirrorMaker 2.",
         "nothing",
     ),
-    "slo": ShapeKey(NamedShape("slo", _SLO), "Budgets: what the flow promises and rules check."),
+    "slo": ShapeKey(NamedShape("slo", _SLO), "Budgets: what rules check and alerts watch. See alerts.md."),
     "verify": ShapeKey(
         RecordShape(
             {

@@ -131,6 +131,7 @@ SOAK_ROUNDS ?= 5
 soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
 	-$(BIN)/python -m watershed.lab.kubernetes_server build  # once; without it (or without Go) its tests are skipped
 	-$(BIN)/python -m watershed.lab.helm_program build  # likewise: the tests of the chart
+	-$(BIN)/python -m watershed.lab.prometheus_server build  # likewise
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
 	done

@@ -3,8 +3,8 @@
 `python -m watershed.lab.sbom FILE` writes it. It says what `make env` and `make jars` install, from the files that pin
 that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
-What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`) is in it, too. What an image has, the
-system's packages among it, is asked of the image: `lab.containers.image_bill`.
+What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`, `lab.prometheus_server`) is in it.
+What an image has, the system's packages among it, is asked of the image: `lab.containers.image_bill`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums wheel changelog sbom compose-secrets containers containers-down pin-images clean
+.PHONY: help env jars prepare collected test check check-types check-source format bench bench-aligned bench-cli bench-lint bench-replicate bench-releases bench-groups bench-offsets bench-verify bench-cutover bench-dags bench-scale bench-wire bench-spark bench-estate house soak soak-kafka attack fuzz docs pictures requirements checksums wheel changelog sbom sbom-images compose-secrets containers containers-down pin-images clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -130,6 +130,7 @@ SOAK_PROOFS ?= 200
 SOAK_ROUNDS ?= 5
 soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, random faults for SOAK_MINUTES (30), SOAK_PROOFS (200) of live traffic, a failover and back in Airflow
 	-$(BIN)/python -m watershed.lab.kubernetes_server build  # once; without it (or without Go) its tests are skipped
+	-$(BIN)/python -m watershed.lab.helm_program build  # likewise: the tests of the chart
 	-$(BIN)/python -m watershed.lab.prometheus_server build  # likewise
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 	  $(BIN)/pytest -m hypothesis --hypothesis-profile explore --numprocesses 2 --timeout 0 || exit; \
@@ -181,6 +182,9 @@ changelog: env ## what the next release will say; VERSION=0.2.0 writes it into C
 
 sbom: env ## a bill of materials (CycloneDX) of what is installed and fetched: watershed.cdx.json
 	$(BIN)/python -m watershed.lab.sbom watershed.cdx.json
+
+sbom-images: env ## a bill of materials of what is in each image, asked of the image: .watershed/sbom
+	$(BIN)/python -m watershed.lab.containers.image_bill .watershed/sbom
 
 compose-secrets: ## .env with random passwords, which docker-compose.yaml asks for; never overwrites one
 	@docker/secrets.sh .env

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -83,7 +83,7 @@ def worker(
     with _open_engine(plan, target, epoch) if transforms else nullcontext() as engine:
         for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
             signal.signal(number, lambda *_: stop.set())
-        if epoch is None and not _wait_until_started(plan, target, stop):
+        if epoch is None and not _wait_until_started(plan, target, stop, where):
             return 0
         run_worker(
             connect(target),
@@ -117,11 +117,20 @@ def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextM
     return open_transform_engine(plan, target, supervised=epoch is not None)
 
 
-def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:
+def _wait_until_started(plan: Plan, target: str, stop: threading.Event, metrics: tuple[str, int] | None = None) -> bool:
     """Wait while the fleet is stopped and its workers are not ours to start again (`placement: external`). False where
-    this worker is not to begin. A target that does not answer is the worker's own trouble."""
+    this worker is not to begin. A target that does not answer is the worker's own trouble. metrics: where it tells its
+    health meanwhile."""
+    with ExitStack() as endpoint:
+        return _follow_stopped_fleet(plan, target, stop, metrics, endpoint)
+
+
+def _follow_stopped_fleet(
+    plan: Plan, target: str, stop: threading.Event, metrics: tuple[str, int] | None, endpoint: ExitStack
+) -> bool:
     from watershed.clusters.errors import ClusterError
     from watershed.clusters.fleet import read_fleet
+    from watershed.replicator.worker.metrics_endpoint import serve_health_of_waiting
 
     log, told = logging.getLogger("watershed.worker"), False
     while not stop.is_set():
@@ -139,6 +148,9 @@ def _wait_until_started(plan: Plan, target: str, stop: threading.Event) -> bool:
                 return False
             if not told:
                 log.info("fleet stopped", extra={"remedy": "waiting for `topology fleet start`"})
+                if metrics is not None:
+                    why = "the fleet is stopped; the worker waits for `topology fleet start`"
+                    endpoint.enter_context(serve_health_of_waiting(why, *metrics))
             told = True
         stop.wait(_STOPPED_S)
     return False

@@ -4,6 +4,7 @@
 that: two
 runs on one checkout write the same bytes. A jar that a POM names itself has its group; of the others Maven knows it.
 What only servers of the soak need (`lab.other_servers`, `lab.kubernetes_server`, `lab.prometheus_server`) is in it.
+What an image has, the system's packages among it, is asked of the image: `lab.containers.image_bill`.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def _packages(folder: Path) -> Iterator[dict[str, Any]]:
             if not hashes:
                 raise LabError(f"{path}: {name}=={version} has no hash; `make requirements` writes them")
             purl = f"pkg:pypi/{name}@{version}"
-            files = [{"type": "distribution", "hashes": _sha256(each), "url": purl} for each in hashes]
-            yield _library(purl, name, version) | {"externalReferences": files}
+            files = [{"type": "distribution", "hashes": describe_sha256(each), "url": purl} for each in hashes]
+            yield describe_library(purl, name, version) | {"externalReferences": files}
 
 
 def _all_go_modules(folder: Path) -> Iterator[dict[str, Any]]:
@@ -75,7 +76,7 @@ def _go_modules(sums: Path) -> Iterator[dict[str, Any]]:
         name, version, checksum = line.split()
         if not version.endswith("/go.mod"):
             ref = f"pkg:golang/{name}@{version}"
-            yield _library(ref, name, version) | {"properties": [{"name": "go.sum", "value": checksum}]}
+            yield describe_library(ref, name, version) | {"properties": [{"name": "go.sum", "value": checksum}]}
 
 
 def _jars(folder: Path) -> Iterator[dict[str, Any]]:
@@ -84,7 +85,7 @@ def _jars(folder: Path) -> Iterator[dict[str, Any]]:
         named = _named(pom)
         for file, checksum in sorted(checksums.read_checksums(name_checksum_file(pom)).items()):
             group, name, version = _coordinates(file, named)
-            yield _library(f"jar:{file}", name, version) | {"hashes": _sha256(checksum)} | group
+            yield describe_library(f"jar:{file}", name, version) | {"hashes": describe_sha256(checksum)} | group
 
 
 def _named(pom: Path) -> dict[str, str]:
@@ -102,12 +103,14 @@ def _coordinates(file: str, named: dict[str, str]) -> tuple[dict[str, str], str,
     return ({"group": group} if group else {}), name, version
 
 
-def _library(ref: str, name: str, version: str) -> dict[str, Any]:
+def describe_library(ref: str, name: str, version: str) -> dict[str, Any]:
+    """A component, as CycloneDX has it. ref: its package URL, or another name that is its own in the document."""
     purl = {"purl": ref} if ref.startswith("pkg:") else {}
     return {"type": "library", "bom-ref": ref, "name": name, "version": version, **purl}
 
 
-def _sha256(checksum: str) -> list[dict[str, str]]:
+def describe_sha256(checksum: str) -> list[dict[str, str]]:
+    """The `hashes` of a component. checksum: hexadecimal."""
     return [{"alg": "SHA-256", "content": checksum}]
 
 

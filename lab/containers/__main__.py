@@ -34,6 +34,8 @@ DEMO_PORTS: Mapping[str, str] = {
     "WATERSHED_CLOUD_PORT": "29192",
     "WATERSHED_ONPREM_REGISTRY_PORT": "18081",
     "WATERSHED_CLOUD_REGISTRY_PORT": "18082",
+    "WATERSHED_PROMETHEUS_PORT": "19090",
+    "WATERSHED_GRAFANA_PORT": "13000",
 }
 
 
@@ -58,7 +60,7 @@ def _run(project: ComposeProject, say: Callable[[str], None], *, keep: bool) -> 
     engine = project.engine
     say(f"{engine.name} {engine.run('version', '--format', '{{.Client.Version}}').strip()}")
     services = read_services(project)
-    bases = list_base_images((_ROOT / "docker" / "Dockerfile").read_text(), COMPOSE_FILES[0].read_text())
+    bases = list_base_images((_ROOT / "docker" / "Dockerfile").read_text(), services)
     provide_base_images(engine, bases, _ROOT / "docker" / "bases", _SCRATCH, say)
     build_images(engine, list_builds(services), _ROOT, say)
     project.run("down", "--volumes", "--remove-orphans")  # an earlier demonstration, whose records would be counted

@@ -16,6 +16,7 @@ from typing import Any
 
 from watershed.lab.containers.container_engine import ContainerEngine, EngineFailed, EngineMissing
 from watershed.lab.errors import LabError
+from watershed.lab.prometheus_server import fetch_prometheus, fetch_promtool
 
 _DEBIAN = "localhost/watershed-debian"
 _SUITE = "bookworm"
@@ -25,6 +26,11 @@ BASE_STAGES: Mapping[str, str] = {
     "maven": "maven",
     "python": "python",
     "postgres": "postgres",
+    "prom/prometheus": "prometheus",
+}
+# Programs that Debian does not have, or too old: built from Go modules, and lent to the stage.
+_LENT_PROGRAMS: Mapping[str, Callable[[], list[Path]]] = {
+    "prometheus": lambda: [fetch_prometheus(), fetch_promtool()],
 }
 _PIP_KEYS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -36,11 +42,11 @@ _BASE_S = 1800.0
 _Say = Callable[[str], None]
 
 
-def list_base_images(dockerfile: str, compose: str) -> list[str]:
-    """The images that are taken from elsewhere: those with a tag (ours have none, and stages of the file neither)."""
+def list_base_images(dockerfile: str, services: Mapping[str, Any]) -> list[str]:
+    """The images that are taken from elsewhere: those with a tag (ours have none, and stages of the file neither).
+    services: those that are to run, by name."""
     named = re.findall(r"^FROM +(\S+:\S+)", dockerfile, re.MULTILINE)
-    named += re.findall(r"^ +image: +(\S+:\S+)", compose, re.MULTILINE)
-    return sorted(set(named))
+    return sorted({*named, *(each["image"] for each in services.values() if ":" in each["image"])})
 
 
 def list_builds(services: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -77,6 +83,8 @@ def provide_base_images(engine: ContainerEngine, images: list[str], bases: Path,
         began = time.monotonic()
         stage = BASE_STAGES[image.partition(":")[0]]
         with _lend_settings(scratch, sources=True) as lent:
+            programs = _LENT_PROGRAMS[stage]() if stage in _LENT_PROGRAMS else []
+            lent += [f"--volume={each}:/lent/{each.name}:ro,z" for each in programs]
             words = ["--target", stage, "--tag", f"localhost/{image}", "--file", str(bases / "Containerfile")]
             engine.run("build", "--quiet", *lent, *words, str(bases), timeout=_BASE_S)
         size, seconds = describe_image(engine, image), time.monotonic() - began

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from watershed.product_version import describe_product_version
@@ -61,6 +63,25 @@ def serve_endpoint(
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     return server, thread
+
+
+class _NoMetrics(Collector):
+    def collect(self) -> Iterable[Metric]:
+        """Nothing: there is no worker yet."""
+        return ()
+
+
+@contextmanager
+def serve_health_of_waiting(why: str, address: str, port: int) -> Iterator[None]:
+    """Answer as a worker that is well and has nothing to do, until the end: whoever watches processes would otherwise
+    start it again and again. why: it waits. Raises MetricsUnavailable."""
+    server, thread = serve_endpoint(_NoMetrics(), lambda: Health(True, True, why), address, port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def _answer(

@@ -47,13 +47,16 @@ def read() -> dict[str, Any]:
     return found
 
 
+PROFILES = ("--profile", "way-back", "--profile", "watch", "--profile", "grafana")
+
+
 def resolve(folder: Path, *files: Path) -> dict[str, Any]:
     """The services, as podman-compose has them; it only wants to hear podman's version before it resolves a file."""
     podman = folder / "podman"
     podman.write_text("#!/bin/sh\necho podman version 5.0.0\n")
     podman.chmod(0o755)
     done = subprocess.run(
-        [*COMPOSE_PROGRAM, *(word for file in files for word in ("-f", str(file))), "--profile", "way-back", "config"],
+        [*COMPOSE_PROGRAM, *(word for file in files for word in ("-f", str(file))), *PROFILES, "config"],
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "WATERSHED_POSTGRES_PASSWORD": "other"},
         capture_output=True,
         text=True,

@@ -18,7 +18,9 @@ import pytest
 
 from watershed.lab.containers.__main__ import build_project, read_services
 from watershed.lab.containers.container_engine import ComposeProject, EngineMissing, find_engine
+from watershed.lab.containers.image_bill import OWN_IMAGES, build_image_bill
 from watershed.lab.containers.startup import start_services, wait_until_ready
+from watershed.lab.sbom import build_bill_of_materials
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(5400)]
 
@@ -29,6 +31,7 @@ ASK = (
     "import sys, urllib.request as u; body = sys.argv[2].encode() if sys.argv[2:] else None\n"
     "print(u.urlopen(u.Request(sys.argv[1], body, {'Content-Type': 'application/json'})).read().decode())"
 )
+OF_THE_BASE = ("watershed", "pip", "setuptools", "wheel")  # beside what requirements pin
 SCHEMA = json.dumps({"schema": '"string"'})
 
 
@@ -155,3 +158,18 @@ def test_nothing_of_this_machines_settings_is_in_an_image(project: ComposeProjec
         assert (done.returncode, done.stdout) == (0, "looked\n"), done.stderr
         told = project.engine.try_run(*asked, image, "-c", f"echo mine >/etc/pip.conf; {look}")
         assert told.stdout == "mine\nlooked\n"  # it would be seen
+
+
+def test_a_bill_names_what_an_image_has_and_that_is_what_was_pinned(project: ComposeProject) -> None:
+    pinned = {each["bom-ref"]: each for each in build_bill_of_materials()["components"]}
+    hashes = {each["hashes"][0]["content"] for ref, each in pinned.items() if ref.startswith("jar:")}
+    for image in OWN_IMAGES:
+        found = build_image_bill(project.engine, image)["components"]
+        own = {each["name"] for each in found if each["bom-ref"].startswith("pkg:pypi/")}
+        strange = {each["bom-ref"] for each in found if each["bom-ref"].startswith("pkg:pypi/")} - pinned.keys()
+        assert {ref.partition("@")[0] for ref in strange} <= {f"pkg:pypi/{name}" for name in OF_THE_BASE}
+        assert ("watershed" in own) is (image in ("watershed-engine", "watershed-airflow"))
+        jars = [each for each in found if each["bom-ref"].startswith("jar:/opt/kafka/")]
+        assert {each["hashes"][0]["content"] for each in jars} <= hashes
+        assert bool(jars) is (image == "watershed-kafka")
+        assert any(each["name"] == "libc6" for each in found)

@@ -139,7 +139,9 @@ def test_podman_without_systemd_gets_settings_unless_somebody_has_made_some(
 
 def test_every_base_image_can_be_made_and_is_never_asked_for_elsewhere() -> None:
     compose, dockerfile = (ROOT / name for name in ("docker-compose.yaml", "docker/Dockerfile"))
-    named = list_base_images(dockerfile.read_text(), compose.read_text())
+    services = yaml.safe_load(compose.read_text())["services"]
+    del services["grafana"]  # its pages are built in a registry that nobody reaches from here
+    named = list_base_images(dockerfile.read_text(), services)
     assert {image.partition(":")[0] for image in named} == set(BASE_STAGES)
     stages = re.findall(r"^FROM \S+ AS (\w+)$", (BASES / "Containerfile").read_text(), re.MULTILINE)
     assert sorted(stages) == sorted(BASE_STAGES.values())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from watershed.lab.errors import LabError
+from watershed.lab.helm_program import HELM_FOLDER
 from watershed.lab.kubernetes_server import KUBERNETES_FOLDER
 from watershed.lab.other_servers import KFAKE_FOLDER, TANSU_PIN
 from watershed.lab.prometheus_server import PROMETHEUS_FOLDER
@@ -47,7 +48,7 @@ def test_the_bill_names_everything_with_its_hashes() -> None:
         for line in sums.read_text().splitlines():
             checksum, name = line.split()
             assert jars[f"jar:{name}"]["hashes"] == [{"alg": "SHA-256", "content": checksum}]
-    sums = [folder / "go.sum" for folder in (KFAKE_FOLDER, KUBERNETES_FOLDER, PROMETHEUS_FOLDER)]
+    sums = [folder / "go.sum" for folder in (HELM_FOLDER, KFAKE_FOLDER, KUBERNETES_FOLDER, PROMETHEUS_FOLDER)]
     modules = [line.split()[:2] for path in sums for line in path.read_text().splitlines()]
     for name, version in modules:
         assert version.endswith("/go.mod") or found[f"pkg:golang/{name}@{version}"]["properties"]

@@ -36,9 +36,9 @@ class WorkerHeartbeat(ControlRecordBody):
 
     topology: whose flows it serves. transforms: of these it serves those with `transform`, and no others. version: of
     its program (`watershed.product_version`). began_ms: when it began (its clock, milliseconds since 1970). With
-    `worker` it names one life of one. totals: flow → what it has copied since then. Where a worker copies many flows, most heartbeats tell only of those
-    that copied in the last 15 to 30 seconds; tells_all: these are the totals of all. throttled_s: how many seconds
-    brokers have asked it to wait since then. Earlier versions write none of these.
+    `worker` it names one life of one. totals: flow → what it has copied since then. Where a worker copies
+    many flows, most heartbeats tell only of those that copied in the last 15 to 30 seconds; tells_all: these are the
+    totals of all. throttled_s: how many seconds brokers have asked it to wait since then. Earlier versions write none.
     """
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 
 from watershed.clusters.admin import Admin
@@ -44,15 +44,15 @@ def build_header_rewrites(
 
 
 def main(arguments: list[str]) -> int:
-    """Copies until it is ended. Raises ClusterError."""
+    """Copies until it is ended. Raises ClusterError, and RuntimeError where a broker refuses something."""
     here, there, prefix, busy, *quiet = arguments
     source, target = ConnectionSettings("source", (here,)), ConnectionSettings("target", (there,))
-    ends = _list_ends(source, [busy])
-    waiting = threading.Thread(target=_wait_for_quiet, args=(source, _list_ends(source, quiet)), daemon=True)
+    ends, quiet_ends = _list_ends(source, [busy]), _list_ends(source, quiet)
+    waiting = threading.Thread(target=_wait_for_quiet, args=(source, quiet_ends), daemon=True)
     waiting.start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    _copy(source, target, ends, f"{prefix}.{busy}")
+    _copy(source, target, ends, f"{prefix}.{busy}", lambda: not quiet_ends or waiting.is_alive())
     return 0
 
 
@@ -76,7 +76,13 @@ def _wait_for_quiet(settings: ConnectionSettings, ends: dict[_Place, int]) -> No
             connection.fetch(session, max_wait_ms=_QUIET_POLL_MS)
 
 
-def _copy(source: ConnectionSettings, target: ConnectionSettings, ends: dict[_Place, int], topic: str) -> None:
+def _copy(
+    source: ConnectionSettings,
+    target: ConnectionSettings,
+    ends: dict[_Place, int],
+    topic: str,
+    is_quiet_asked_for: Callable[[], bool],
+) -> None:
     session, positions, sequences = FetchSession(), dict(ends), dict.fromkeys(ends, 0)
     with (
         Admin(target) as admin,
@@ -86,7 +92,7 @@ def _copy(source: ConnectionSettings, target: ConnectionSettings, ends: dict[_Pl
         found = admin.topic(topic)
         assert found is not None, f"{topic} is there before the copy begins"
         producer_id = sending.issue_producer_id()
-        while True:
+        while is_quiet_asked_for():
             for place, position in positions.items():
                 session.ask(FetchPartition(*place, position))
             for answer in fetching.fetch(session, max_wait_ms=_BUSY_POLL_MS):
@@ -94,6 +100,7 @@ def _copy(source: ConnectionSettings, target: ConnectionSettings, ends: dict[_Pl
                 positions[place], sequences[place] = _send(
                     sending, answer, found.topic_id, positions[place], sequences[place], producer_id
                 )
+    raise RuntimeError("the session of the quiet partitions has ended: what is measured now is not beside them")
 
 
 def _send(

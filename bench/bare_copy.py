@@ -14,25 +14,25 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import zip_longest
 
 from watershed.clusters.admin import Admin
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.clusters.wire.connection import Connection, open_connection
 from watershed.clusters.wire.fetch_session import FetchSession
-from watershed.clusters.wire.messages import FetchedPartition, FetchPartition, ProducePartition
+from watershed.clusters.wire.messages import FetchPartition, ProducePartition
 from watershed.replicator.batch.header_rewrite import BATCH_HEADER_BYTES, rewrite_header
 from watershed.replicator.batch.record_batch import decode_batches
 
 _BUSY_POLL_MS, _QUIET_POLL_MS = 30, 500  # as the fetchers of a worker (`replicator.transport.fetcher`)
 _Place = tuple[uuid.UUID, int]  # topic id and partition
+_Rewritten = tuple[tuple[bytes, memoryview], int, int]  # see build_header_rewrites
 
 
-def build_header_rewrites(
-    records: memoryview, position: int, sequence: int, producer_id: int
-) -> Iterator[tuple[tuple[bytes, memoryview], int, int]]:
+def build_header_rewrites(records: memoryview, position: int, sequence: int, producer_id: int) -> Iterator[_Rewritten]:
     """Of each batch from source offset `position` on: its pieces for a Produce, the offset behind it, and the sequence
     number of the record behind it."""
     for batch in decode_batches(records):
@@ -44,25 +44,25 @@ def build_header_rewrites(
 
 
 def main(arguments: list[str]) -> int:
-    """Copies until it is ended. Raises ClusterError."""
+    """Copies until it is ended. Raises ClusterError, and RuntimeError where a broker refuses something."""
     here, there, prefix, busy, *quiet = arguments
     source, target = ConnectionSettings("source", (here,)), ConnectionSettings("target", (there,))
-    ends = _list_ends(source, [busy])
-    waiting = threading.Thread(target=_wait_for_quiet, args=(source, _list_ends(source, quiet)), daemon=True)
+    ends, quiet_ends = _list_ends(source, [busy]), _list_ends(source, quiet)
+    waiting = threading.Thread(target=_wait_for_quiet, args=(source, quiet_ends), daemon=True)
     waiting.start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    _copy(source, target, ends, f"{prefix}.{busy}")
+    _copy(source, target, ends, f"{prefix}.{busy}", lambda: not quiet_ends or waiting.is_alive())
     return 0
 
 
 def _list_ends(settings: ConnectionSettings, topics: Iterable[str]) -> dict[_Place, int]:
     with Admin(settings) as admin:
-        known = {name: info for name, info in admin.topics().items() if name in set(topics)}
+        known = admin.topics()
         places = {
-            TopicPartition(name, number): (info.topic_id, number)
-            for name, info in known.items()
-            for number in range(info.partitions)
+            TopicPartition(name, number): (known[name].topic_id, number)
+            for name in topics
+            for number in range(known[name].partitions)
         }
         return {places[where]: span.end for where, span in admin.offsets(list(places)).items()}
 
@@ -76,38 +76,48 @@ def _wait_for_quiet(settings: ConnectionSettings, ends: dict[_Place, int]) -> No
             connection.fetch(session, max_wait_ms=_QUIET_POLL_MS)
 
 
-def _copy(source: ConnectionSettings, target: ConnectionSettings, ends: dict[_Place, int], topic: str) -> None:
+def _copy(
+    source: ConnectionSettings,
+    target: ConnectionSettings,
+    ends: dict[_Place, int],
+    topic: str,
+    is_quiet_asked_for: Callable[[], bool],
+) -> None:
     session, positions, sequences = FetchSession(), dict(ends), dict.fromkeys(ends, 0)
     with (
         Admin(target) as admin,
         closing(open_connection(source)) as fetching,
         closing(open_connection(target)) as sending,
     ):
-        found = admin.topic(topic)
-        assert found is not None, f"{topic} is there before the copy begins"
+        copied = admin.topic(topic)
+        assert copied is not None, f"{topic} is there before the copy begins"
         producer_id = sending.issue_producer_id()
-        while True:
+        while is_quiet_asked_for():
             for place, position in positions.items():
                 session.ask(FetchPartition(*place, position))
-            for answer in fetching.fetch(session, max_wait_ms=_BUSY_POLL_MS):
+            answers = fetching.fetch(session, max_wait_ms=_BUSY_POLL_MS)
+            batches: list[list[tuple[_Place, _Rewritten]]] = []
+            for answer in answers:
+                if answer.error:
+                    raise RuntimeError(f"the source answers error {answer.error} for partition {answer.partition}")
                 place = answer.topic_id, answer.partition
-                positions[place], sequences[place] = _send(
-                    sending, answer, found.topic_id, positions[place], sequences[place], producer_id
-                )
+                found = build_header_rewrites(answer.records, positions[place], sequences[place], producer_id)
+                batches.append([(place, each) for each in found])
+            for together in zip_longest(*batches):  # a request has one batch of each partition, as a worker's
+                sent = [each for each in together if each is not None]
+                _send(sending, copied.topic_id, sent)
+                positions.update({place: behind for place, (_, behind, _) in sent})
+                sequences.update({place: following for place, (_, _, following) in sent})
+    raise RuntimeError("the session of the quiet partitions has ended: what is measured now is not beside them")
 
 
-def _send(
-    sending: Connection, answer: FetchedPartition, topic_id: uuid.UUID, position: int, sequence: int, producer_id: int
-) -> tuple[int, int]:
-    if answer.error:
-        raise RuntimeError(f"the source answers error {answer.error} for partition {answer.partition}")
-    for pieces, behind, following in build_header_rewrites(answer.records, position, sequence, producer_id):
-        sending.send_produce((ProducePartition(topic_id, answer.partition, pieces),))
-        [told] = sending.receive_produce()
+def _send(sending: Connection, topic_id: uuid.UUID, batches: list[tuple[_Place, _Rewritten]]) -> None:
+    sending.send_produce(
+        tuple(ProducePartition(topic_id, partition, pieces) for (_, partition), (pieces, _, _) in batches)
+    )
+    for told in sending.receive_produce():
         if told.error:
             raise RuntimeError(f"the target answers error {told.error} for partition {told.partition}")
-        position, sequence = behind, following
-    return position, sequence
 
 
 if __name__ == "__main__":

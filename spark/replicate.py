@@ -54,7 +54,7 @@ from watershed.spark.failure_text import raise_as_spark_error
 from watershed.spark.fleet_connection import FleetDriver, connect_to_driver
 from watershed.spark.fleet_jobs import SparkJobHost
 from watershed.spark.progress import DriverAddress
-from watershed.spark.resource_wait import warn_while_waiting
+from watershed.spark.resource_wait import ask_for_executors, warn_while_waiting
 from watershed.spark.session import (
     create_spark_session,
     end_session,
@@ -204,7 +204,8 @@ def run_fleet(
             task = partial(host_worker, encode_plan(plan), target, driver.line)
             host = SparkJobHost(context, driver, task, surge=is_local_master(master), say=state.report_waiting)
             _limit_cores(host, partial(_build_near_command, topology, target), epoch)
-            with warn_while_waiting(context, partial(_report_wait, state, host)):
+            ask_again = None if host.limit is None else partial(ask_for_executors, context)
+            with warn_while_waiting(context, partial(_report_wait, state, host), ask_again=ask_again):
                 if epoch is not None:
                     _follow_record(plan, target, host, epoch, stopping)
                     return []

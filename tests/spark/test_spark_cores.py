@@ -101,6 +101,29 @@ def test_executors_that_start_and_masters_that_say_nothing_get_time() -> None:
         assert ("has its cores" in said) is (known is not None)
 
 
+def test_a_request_that_the_master_may_have_lost_is_made_again() -> None:
+    """A cluster with room gives us nothing: its master was restarted, and Spark tells it only what changes."""
+    waiting = _Waiting(lambda _text: None, 20.0, 120.0)
+    none_yet = replace(master(held=0), workers=(ClusterWorker(3, 1, 512),))
+    moments = (2.0, 20.0, 22.0, 24.0, 140.0, 142.0)
+    assert [now for now in moments if waiting.look(now, 4, none_yet, "app-2")] == [22.0, 142.0]
+    for known in (master(held=0), replace(master(held=1), page="http://m:8080")):  # full; executors that start
+        waiting = _Waiting(lambda _text: None, 20.0, 120.0)
+        assert [now for now in moments if waiting.look(now, 4, known, "app-2")] == []
+
+
+def test_it_is_asked_for_all_tasks_that_run_or_wait() -> None:
+    wanted: list[int] = []
+    context: Any = Context(Stage())
+    with warn_while_waiting(
+        context, lambda _text: None, ask_again=wanted.append, look_s=0.01, patient_s=0.0, again_s=0.0
+    ):
+        context.asked.wait(60)
+        while not wanted:
+            context.asked.wait(0.01)
+    assert set(wanted) == {4}
+
+
 def test_a_master_that_has_forgotten_us_is_told() -> None:
     full = master(held=0)
     gone = replace(full, applications=full.applications[:1])

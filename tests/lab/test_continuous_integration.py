@@ -50,10 +50,16 @@ def repository(tmp_path: Path) -> Path:
 
 
 def run_action(repository: Path, inputs: Mapping[str, str], runner: Path) -> list[Step]:
-    """As a runner: each step with its condition, its variables and its shell, until one fails."""
+    """As a runner: each step with its condition, its variables and its shell, until one fails.
+
+    The action is a clone, as a runner has it: setuptools leaves folders where it builds, and they would make the
+    plugins of this checkout known to Airflow twice.
+    """
+    source = runner / "source"
+    if not source.exists():
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(source)], check=True)
     known = {name: str(each.get("default", "")) for name, each in ACTION["inputs"].items()} | inputs
-    values = {f"inputs.{name}": value for name, value in known.items()} | {"github.action_path": str(ROOT)}
-    runner.mkdir(exist_ok=True)
+    values = {f"inputs.{name}": value for name, value in known.items()} | {"github.action_path": str(source)}
     variables = {"RUNNER_TEMP": str(runner), "GITHUB_STEP_SUMMARY": str(runner / "summary.md")}
     done: list[Step] = []
     for step in ACTION["runs"]["steps"]:

@@ -35,7 +35,7 @@ TOPOLOGIES = FROZEN / "topologies"  # of which the DAGs are frozen
 _OWN_HEARTBEAT = "a worker writes its own heartbeat, and nobody writes it again; v0.1.0 shows less of it"
 ADDED_FIELDS: dict[str, dict[str, str]] = {
     "WorkerHeartbeat": dict.fromkeys(
-        ("topology", "version", "began_ms", "totals", "throttled_s", "tells_all"), _OWN_HEARTBEAT
+        ("topology", "version", "began_ms", "totals", "throttled_s", "tells_all", "transforms"), _OWN_HEARTBEAT
     )
 }
 # Kinds of control records that v0.1.0 does not know, with why it may pass them over.

@@ -125,7 +125,7 @@ class _Page:
 
     def _asked(self, line: str) -> Any:
         """As a server hands it on: the path decoded, the query as it is."""
-        import httpx
+        from starlette.testclient import httpx  # whichever of the two its client takes
 
         path = "/" + line.lstrip("/")[:16_000]
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.replicator.alerting.test_alert_rules import find_labels, list_series
+from tests.replicator.test_alert_rules import find_labels, list_series
 from watershed.cli.dashboards import dashboards
 from watershed.replicator import partition_states
 from watershed.replicator.alerting.budget_rules import BUDGET_LEFT, SLOW_RATIO

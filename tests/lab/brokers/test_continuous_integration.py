@@ -16,7 +16,7 @@ import yaml
 
 from watershed.lab.clusters import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 GOOD, BAD = (
     ROOT / "topology" / "examples" / "active_standby.yaml",

@@ -33,7 +33,7 @@ from watershed.lab.free_ports import find_free_ports
 if TYPE_CHECKING:
     from watershed.lab.clusters import Lab
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 UNITS = sorted((ROOT / "docker" / "systemd").glob("*.service"))
 PROGRAM = "/opt/watershed/bin/topology"  # as docs/install.md installs it
 HERE = str(Path(sys.executable).with_name("topology"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.replicator.alerting.alert_scenarios import SCENARIOS, build_promtool_test
-from tests.replicator.alerting.test_alert_rules import EXAMPLES, build_groups
+from tests.replicator.alert_scenarios import SCENARIOS, build_promtool_test
+from tests.replicator.test_alert_rules import EXAMPLES, build_groups
 from watershed.lab.prometheus_server import is_prometheus_built, run_promtool
 from watershed.replicator.alerting.alert_rules import build_rule_groups
 from watershed.replicator.alerting.rule_group import render_rule_file

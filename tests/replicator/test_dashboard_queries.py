@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tests.replicator.alerting.test_alert_rules import build_groups
+from tests.replicator.test_alert_rules import build_groups
 from watershed.clusters.latency_buckets import list_doubling_ends_s
 from watershed.lab.prometheus_server import end_prometheus, is_prometheus_built, query_prometheus, start_prometheus
 from watershed.replicator.alerting.dashboard_files import list_queries, read_dashboards

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.replicator.alerting.alert_scenarios import FILE, QUIET, SCENARIOS
+from tests.replicator.alert_scenarios import FILE, QUIET, SCENARIOS
 from watershed.cli.alerts import alerts
 from watershed.clusters.flow_totals import FlowTotals
 from watershed.replicator.alerting.alert_rules import build_rule_groups
@@ -23,7 +23,7 @@ from watershed.topology.flow_budgets import LONGEST_MEASURED_LATENCY_MS
 from watershed.topology.loader import load_topology, parse_topology
 from watershed.topology.metric_catalogue import METRICS, REPLICATION_LATENCY_SECONDS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "topology" / "examples").glob("*.yaml"))
 EXPECTED = Path(__file__).with_name("move.rules.yaml")
 

@@ -302,6 +302,8 @@ def test_nothing_is_reachable_but_what_the_values_name(home: Path) -> None:
         (["--set-string", "monitoring.prometheusRule.text=a: 1", "--set", "monitoring.prometheusRule.enabled=true"],
          "has no groups of rules"),
         (["--set", "settings.WATERSHED_SECRET_CLOUD=x"], "WATERSHED_SECRET_CLOUD"),
+        (["--set", "settings.AIRFLOW__CORE__FERNET_KEY=x"], "AIRFLOW__CORE__FERNET_KEY"),
+        (["--set", "workers.console.target=cloud"], r"workers\.console: the chart has an object of this name"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_before_anything_is_installed(

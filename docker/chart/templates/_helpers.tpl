@@ -175,6 +175,7 @@ podSelector: {matchLabels: {{ toJson . }}}
 {{- if and .Values.applications (not .Values.migrationAccounts) (not .Values.console.enabled) }}{{ fail "applications gives rights to nobody: enable the console, or name service accounts in migrationAccounts" }}{{ end }}
 {{- if and .Values.monitoring.prometheusRule.enabled (not .Values.monitoring.prometheusRule.text) }}{{ fail "monitoring.prometheusRule.text is empty: write it with `topology alerts FILE --format operator`, and add --set-file monitoring.prometheusRule.text=rules.yaml" }}{{ end }}
 {{- range $alias, $own := .Values.workers }}
+{{- if has $alias (list "console" "exporter") }}{{ fail (printf "workers.%s: the chart has an object of this name already: choose another key, and say the cluster in `target`" $alias) }}{{ end }}
 {{- $worker := mergeOverwrite (deepCopy $.Values.workerDefaults) (deepCopy ($own | default dict)) }}
 {{- if $.Values.topology.text }}
 {{- $clusters := (fromYaml $.Values.topology.text).clusters | default dict }}

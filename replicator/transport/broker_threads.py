@@ -16,7 +16,7 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.replicator.recovery.log_inspection import BrokerAddress
 from watershed.replicator.transport.active_copy import ActiveCopy
 from watershed.replicator.transport.broker_connection import BrokerConnectionThread, TrafficClass
-from watershed.replicator.transport.fetcher import ROOM_SOON_S, Fetcher
+from watershed.replicator.transport.fetcher import ROOM_SOON_S, Fetcher, FetchPlace, find_fetch_place
 from watershed.replicator.transport.sender import Sender
 
 # A fetcher asks again when it has the answer. On a long wire nothing would be on its way meanwhile: the other one's is.
@@ -86,10 +86,19 @@ class SourceBrokerThreads(BrokerThreads):
         self._fetchers = [self._quiet, self._busy, *self._bulk]
         self._threads = [*self._fetchers]
         self._bulk_of: dict[int, Fetcher] = {}  # which of them has an active copy while it is bulk
+        self._by_place: dict[FetchPlace, ActiveCopy] = {}
+
+    def can_add(self, active: ActiveCopy) -> bool:
+        """Whether no other active copy is served that reads the same partition, for another flow. A fetch session has a
+        partition once, at one position (KIP-227)."""
+        with self._lock:
+            return self._by_place.get(find_fetch_place(active), active) is active
 
     def add(self, active: ActiveCopy) -> None:
         """Fetch for this active copy, and look at it again when its buffer has room."""
         active.room = partial(self._room, active)
+        with self._lock:
+            self._by_place[find_fetch_place(active)] = active
         super().add(active)
         self._room(active)
 
@@ -98,6 +107,8 @@ class SourceBrokerThreads(BrokerThreads):
         super().remove(active)
         with self._lock:
             self._bulk_of.pop(id(active), None)
+            if self._by_place.get(find_fetch_place(active)) is active:
+                del self._by_place[find_fetch_place(active)]
         for fetcher in self._fetchers:
             fetcher.remove(active)
 

@@ -61,7 +61,7 @@ _WAIT_A_PARTITION_S: Final = 0.1 / 2_000
 _LONGEST_POLL_S: Final = 0.5
 _CHOICES_S: Final = 1.0  # how often a thread looks whether a leader is to be asked again which replica serves
 _BROKERS_S: Final = 10.0  # how long it is believed where brokers listen: many partitions are named one follower
-_Place = tuple[uuid.UUID, int]  # topic id and partition
+FetchPlace = tuple[uuid.UUID, int]  # topic id and partition
 
 
 class Fetcher(BrokerConnectionThread):
@@ -83,8 +83,8 @@ class Fetcher(BrokerConnectionThread):
         self._session, self._clock = FetchSession(), SessionClock()
         self._news: deque[tuple[ActiveCopy, bool]] = deque()  # what other threads tell: it is ours (or not any more)
         self._served: dict[int, ActiveCopy] = {}  # ours: asked for, or left out
-        self._places: dict[_Place, ActiveCopy] = {}  # the same by their places
-        self._asked: dict[_Place, ActiveCopy] = {}
+        self._places: dict[FetchPlace, ActiveCopy] = {}  # the same by their places
+        self._asked: dict[FetchPlace, ActiveCopy] = {}
         self._left_out: dict[int, ActiveCopy] = {}  # full, or in trouble, or beyond its quota
         self._limited: dict[str, dict[int, ActiveCopy]] = {}  # those with a quota, by flow
         self._weights: Counter[int] = Counter()
@@ -199,7 +199,7 @@ class Fetcher(BrokerConnectionThread):
 
     def _serve(self, active: ActiveCopy) -> None:
         if id(active) not in self._served:
-            self._served[id(active)] = self._places[_find_place(active)] = active
+            self._served[id(active)] = self._places[find_fetch_place(active)] = active
             active.served_since = time.monotonic()
             self._weights[active.weight] += 1
             if active.rate.quota is not None:
@@ -210,8 +210,8 @@ class Fetcher(BrokerConnectionThread):
         self._holders.pop(id(active), None)
         if self._served.pop(id(active), None) is None:
             return
-        if self._places.get(_find_place(active)) is active:  # not another copy of the same partition
-            del self._places[_find_place(active)]
+        if self._places.get(find_fetch_place(active)) is active:  # not another copy of the same partition
+            del self._places[find_fetch_place(active)]
         self._weights[active.weight] -= 1
         limited = self._limited.get(active.flow)
         if limited is not None and limited.pop(id(active), None) is not None and not limited:
@@ -220,7 +220,7 @@ class Fetcher(BrokerConnectionThread):
         self._leave_session(active)
 
     def _leave_session(self, active: ActiveCopy) -> None:
-        place = _find_place(active)
+        place = find_fetch_place(active)
         if self._asked.get(place) is active:  # not another copy of the same partition
             del self._asked[place]
             (self._turns or self._session).leave_out(place)
@@ -241,7 +241,7 @@ class Fetcher(BrokerConnectionThread):
 
     def _ask(self, active: ActiveCopy, share: int) -> None:
         copy, most = active.copy, _FETCH_BYTES[self.kind] * active.weight // self._heaviest
-        place = _find_place(active)
+        place = find_fetch_place(active)
         before = self._asked.get(place)
         if before is not active:
             if before is not None:  # a copy that has ended; its removal is on its way
@@ -396,7 +396,9 @@ class Fetcher(BrokerConnectionThread):
         if self._is_ours(active) and self._session.is_incremental:
             active.clock = self._clock
 
-    def _find_held_back(self, connection: Connection, answers: list[FetchedPartition], arrived: float) -> set[_Place]:
+    def _find_held_back(
+        self, connection: Connection, answers: list[FetchedPartition], arrived: float
+    ) -> set[FetchPlace]:
         """Whose answer must not be used: the topic has no id, and may be another one by now."""
         copies = {(each.topic_id, each.partition): self._asked[each.topic_id, each.partition].copy for each in answers}
         doubted = {
@@ -416,7 +418,8 @@ class Fetcher(BrokerConnectionThread):
                 active.copy.stop(Reinspect(reason))
 
 
-def _find_place(active: ActiveCopy) -> _Place:
+def find_fetch_place(active: ActiveCopy) -> FetchPlace:
+    """What it is called in a fetch session."""
     return active.copy.source_id, active.copy.key.partition
 
 

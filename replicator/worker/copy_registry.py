@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from threading import RLock
 
 from watershed.clusters.admin import Admin
@@ -56,6 +57,8 @@ log = logging.getLogger("watershed.worker")
 
 UNUSED_THREADS_S = 600.0  # connections of a broker without active copies end then
 TRANSFORMED_BATCH_BYTES = 512 << 10  # of records, uncompressed, in a batch that was made anew
+# What threads are for, which of several for the same broker, how it is reached, and where it listens.
+_ThreadsKey = tuple[str, int, ConnectionSettings, BrokerAddress]
 _BUDGET_BYTES = 128 << 20  # record batches in memory, whatever the partition count
 
 
@@ -73,7 +76,7 @@ class CopyRegistry:
     latencies: FlowLatencies = field(default_factory=FlowLatencies)
     transforms: TransformThread | None = None  # of a worker that serves flows with `transform`, and no others
     _active_copies: dict[int, ActiveCopy] = field(default_factory=dict)
-    _broker_threads: dict[tuple[str, ConnectionSettings, BrokerAddress], BrokerThreads] = field(default_factory=dict)
+    _broker_threads: dict[_ThreadsKey, BrokerThreads] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)  # by links that have ended
     # Fetchers hand partitions to the threads of other brokers: held while threads are found, given copies, or end.
     _threads_change: RLock = field(default_factory=RLock)
@@ -367,10 +370,19 @@ class CopyRegistry:
             for threads in self._broker_threads.values():
                 if isinstance(threads, SourceBrokerThreads) and threads.is_serving(active):
                     threads.remove(active)
-            self._find_threads("fetch", told, address).add(active)
+            self._find_source_threads(active, told, address).add(active)
 
-    def _find_threads(self, kind: str, settings: ConnectionSettings, address: BrokerAddress) -> BrokerThreads:
-        key = (kind, settings, address)  # one that is reached by other settings from now on gets threads of its own
+    def _find_source_threads(
+        self, active: ActiveCopy, settings: ConnectionSettings, address: BrokerAddress
+    ) -> BrokerThreads:
+        """Further ones of the broker, with sessions of their own, where other flows copy the same partition."""
+        found = (self._find_threads("fetch", settings, address, lane) for lane in count())
+        return next(each for each in found if isinstance(each, SourceBrokerThreads) and each.can_add(active))
+
+    def _find_threads(
+        self, kind: str, settings: ConnectionSettings, address: BrokerAddress, lane: int = 0
+    ) -> BrokerThreads:
+        key = (kind, lane, settings, address)  # reached by other settings from now on, it gets threads of its own
         with self._threads_change:
             threads = self._broker_threads.get(key)
             if threads is None or not threads.is_alive():

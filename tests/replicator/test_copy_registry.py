@@ -39,18 +39,45 @@ def test_refused_records_are_forgotten_once_they_are_settled(registry: CopyRegis
     assert KEY not in registry._refused
 
 
-def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(registry: CopyRegistry) -> None:
-    addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
-    gone, used = (registry._find_threads("send", CLOUD, address) for address in addresses)
+def build_active(source_id: uuid.UUID, source: BrokerAddress, target: BrokerAddress) -> ActiveCopy:
     copy = PartitionCopy(
         KEY,
-        uuid.uuid4(),
+        source_id,
         uuid.uuid4(),
         SourceCursor(0),
         TargetProgress(0),
         producer=SequencedProducer(ProducerIdentity(7, 0, 0), depth=1, depth_confirmed=5),
     )
-    active = ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, *addresses)
+    return ActiveCopy(copy, None, RateLimit(None), lambda _batch: False, source, target)
+
+
+def test_flows_that_copy_the_same_partition_have_sessions_of_their_own(registry: CopyRegistry) -> None:
+    """A session has a partition once. In one session each would take the other's place, or the other's records."""
+    addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
+    topic = uuid.uuid4()
+    first, second, third = (build_active(topic, *addresses) for _ in range(3))
+    other = build_active(uuid.uuid4(), *addresses)
+    for each in (first, second, other, third):
+        registry._active_copies[id(each)] = each
+        registry._fetch_from(each, CLOUD, addresses[0])
+        registry._fetch_from(each, CLOUD, addresses[0])  # again, as when the broker is found anew
+    lanes = [key[1] for each in (first, second, other, third) for key, threads in registry._broker_threads.items()
+             if threads.is_serving(each)]  # fmt: skip
+    assert lanes == [0, 1, 0, 2]
+    registry.remove(first)
+    registry._active_copies[id(first)] = first
+    registry._fetch_from(first, CLOUD, addresses[0])
+    assert registry._find_threads("fetch", CLOUD, addresses[0]).is_serving(first)
+    for each in (first, second, other, third):
+        registry.remove(each)
+    registry.sweep(time.monotonic() + UNUSED_THREADS_S + 1)
+    assert registry._broker_threads == {}
+
+
+def test_links_to_brokers_that_nobody_needs_any_more_end_with_their_threads_and_pipes(registry: CopyRegistry) -> None:
+    addresses = [BrokerAddress("127.0.0.1", port) for port in (1, 2)]
+    gone, used = (registry._find_threads("send", CLOUD, address) for address in addresses)
+    active = build_active(uuid.uuid4(), *addresses)
     used.add(active)
     now = time.monotonic()
     registry.sweep(now)

@@ -57,6 +57,30 @@ from watershed.topology.plan import seal_plan
 pytestmark = pytest.mark.kafka
 
 
+def test_two_flows_of_one_topic_copy_all_of_it_each(kafka_pair, topic_name, tmp_path):
+    """One worker fetches each partition for two flows at once, from different positions: one flow begins later."""
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 2, 1, {})
+    sending = producer(settings["onprem"])
+    put(sending, topic_name, 2_000)
+    sending.flush()
+    first = plan_for(settings, topic_name, topic_name)
+    flow = replace(first.flows[0], id=f"{first.flows[0].id}-again", naming=Naming("prefix", before="again."))
+    both = applied(settings, seal_plan(replace(first, flows=(*first.flows, flow))))
+    second = replace(first, flows=(flow,))
+    with workers(both, "cloud", tmp_path) as start:
+        start()
+        for round_ in range(40):  # small bits, so that partitions become busy and quiet
+            put(sending, topic_name, 50, 2_000 + 50 * round_)
+            sending.flush()
+            time.sleep(0.05)
+        for plan in (first, second):
+            wait_copied(settings, plan, topic_name, 2)
+    for plan in (first, second):
+        assert assert_exact_copy(settings, plan, topic_name, 2) == 4_000
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_every_codec_arrives_byte_for_byte(kafka_pair, topic_name, tmp_path, codec):
     settings = settings_of(kafka_pair)

@@ -39,7 +39,7 @@ def find_release(root: Path) -> str:
     """Of a checkout, from its pyproject.toml; else of the installed package. "0" where nobody installed it."""
     try:
         return str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
-    except OSError:
+    except (OSError, ValueError, KeyError, TypeError):  # none there, or another project's
         pass
     try:
         return version("watershed")
@@ -53,7 +53,7 @@ def find_commit(root: Path) -> str:
     answer."""
     try:
         return str(json.loads((root / BUILD_FILE).read_text(encoding="utf-8"))["commit"])
-    except OSError:
+    except (OSError, ValueError, KeyError, TypeError):  # none there, or damaged: no reason to fail
         return _ask_git(root) if (root / ".git").exists() else ""
 
 

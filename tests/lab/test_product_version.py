@@ -51,6 +51,13 @@ def test_where_nobody_knows_the_commit_only_the_release_is_told(tmp_path: Path, 
     assert build_version_text("7.8.9", find_commit(checkout)) == "7.8.9"
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"commit": '])
+def test_a_damaged_record_is_no_error(checkout: Path, text: str) -> None:
+    subprocess.run(["rm", "-rf", str(checkout / ".git")], check=True)
+    (checkout / product_version.BUILD_FILE).write_text(text)
+    assert find_commit(checkout) == ""
+
+
 def test_git_that_is_not_there_or_does_not_answer_is_no_error(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert find_commit(checkout) == ""

@@ -68,7 +68,7 @@ def group_into_tasks(requests: Sequence[RangeRequest], tasks: int) -> list[list[
     share = max(1, -(-sum(request.end - request.start for request in requests) // max(1, tasks)))
     stretches: list[list[RangeRequest]] = []
     length = 0
-    for request in sorted(requests, key=lambda request: (*_log(request)[:-2], request.start, request.end)):
+    for request in sorted(requests, key=lambda request: (*_log(request)[:-3], request.start, request.end)):
         if not stretches or stretches[-1][-1].cluster != request.cluster or length >= share:
             stretches.append([])
             length = 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from watershed.clusters.claim_rules import PartitionClaims
+from watershed.clusters.provenance_header import ProvenanceHeader
 from watershed.spark.reading.range_requests import RangeRequest, group_into_tasks, split_into_streams
 
 
@@ -43,3 +46,13 @@ def test_tiny_partitions_share_a_task_and_a_partition_is_one_stream() -> None:
 def test_flows_that_leave_out_other_records_are_read_apart() -> None:
     units = [unit(0, "a", 0, 0, 10), unit(1, "a", 0, 10, 20, (7,)), unit(2, "a", 0, 20, 30, (7,))]
     assert [[u.id for u in run] for run in split_into_streams(units)] == [[0], [1, 2]]
+
+
+def test_ranges_of_a_partition_are_in_order_whatever_of_them_has_no_order() -> None:
+    """Claims and headers of some ranges only, as where another tool had copied the first part."""
+    whole = RangeRequest(0, "a", "t", "t-id", 0, 0, 10)
+    claimed = replace(whole, id=1, claims=PartitionClaims())
+    marked = replace(whole, id=2, start=10, end=20, header=ProvenanceHeader("from", "cluster", "t", 0))
+    [found] = group_into_tasks([marked, claimed, whole], 1)
+    assert {each.id for each in found[:2]} == {0, 1}
+    assert found[2] == marked

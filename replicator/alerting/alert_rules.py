@@ -21,10 +21,12 @@ from watershed.topology.metric_catalogue import (
     FLOW_LAG_SECONDS,
     FLOW_STATE,
     MIGRATION_STEP,
+    OPEN_RECORDS,
     PARTITIONS,
     PARTITIONS_SILENT,
     PROOF_AGE_SECONDS,
     PROOF_PASSED,
+    SOURCE_POSITION,
     THROTTLED_SECONDS,
     WORKER_STARTS,
 )
@@ -37,6 +39,7 @@ _STARTS_A_WORKER: Final = 3  # in a quarter of an hour: one rolling restart, and
 _PROOFS_LATE: Final = 2  # times `verify.every`: one proof may be slow
 _NO_MATTER_HOW_LONG: Final = "0s"
 _HOLD: Final = "30s"  # with a scrape every 15 s, and 15 s until a worker counts as absent: within a minute
+_LONGEST_TRANSACTION: Final = "15m"  # `transaction.max.timeout.ms` of a broker, by default
 _BROKEN_RUNS: Final = ("failed", "rollback_incomplete", "stopped")
 _TAKEN_BACK_RUNS: Final = ("refused", "rolled_back")
 
@@ -61,6 +64,7 @@ def _list_target_alerts(topology: Topology, target: str, place: AlertPlace) -> I
     flows = [flow for flow in topology.flows if flow.target == target]
     yield from _list_fleet_alerts(target, flows, place)
     yield from _list_partition_alerts(target, flows, place)
+    yield _build_transaction_alert(target, flows, place)
     yield _build_throttle_alert(target, flows, place)
 
 
@@ -153,6 +157,28 @@ def _list_partition_alerts(target: str, flows: list[Flow], place: AlertPlace) ->
         "{{ $value }} partitions of a running flow have no worker that reports, though there are workers. "
         f"`topology fleet status {file}` shows which workers are ill; their logs say why.",
         "workers-are-missing", place.topology, place.runbooks,
+    )  # fmt: skip
+
+
+def _build_transaction_alert(target: str, flows: list[Flow], place: AlertPlace) -> AlertRule:
+    """What waits behind an open transaction is no lag, so no budget tells it. A position that moves says that the open
+    transactions are different ones."""
+    matcher = _match_flows(flows)
+    stuck = (
+        f"min_over_time({OPEN_RECORDS.name}{{{matcher}}}[2m]) > 0"
+        f" unless changes({SOURCE_POSITION.name}{{{matcher}}}[2m]) > 0"
+    )
+    told_elsewhere = (
+        f"unless on (flow) (max by (flow) ({PARTITIONS_SILENT.name}{{{matcher}}}) > 0)"
+        f" unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
+        f" unless on () ({_fleet(target, 'present')} == 0)"
+    )
+    return AlertRule(
+        "WatershedTransactionHangs", f"max by (flow) ({stuck}) {told_elsewhere}", _LONGEST_TRANSACTION, "critical",
+        "A transaction at the source of flow {{ $labels.flow }} does not end",
+        "{{ $value }} offsets of a partition wait for a transaction that is open for longer than a broker lets it by "
+        f"default. Nothing behind it is copied. `topology status {escape_annotation(place.file)}` names the partition.",
+        "a-transaction-hangs", place.topology, place.runbooks,
     )  # fmt: skip
 
 

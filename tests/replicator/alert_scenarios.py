@@ -50,6 +50,8 @@ QUIET = {
     'watershed_partitions{flow="a-to-b",state="running"}': "3x90",
     'watershed_partitions{flow="b-to-c",state="running"}': "3x90",
     'watershed_partitions_silent{flow="a-to-b"}': "0x90",
+    'watershed_open_records{flow="a-to-b",topic="orders",partition="0"}': "0x90",
+    'watershed_source_position{flow="a-to-b",topic="orders",partition="0"}': "700x90",
     'watershed_proof_passed{flow="a-to-b"}': "1x90",
     'watershed_proof_age_seconds{flow="a-to-b"}': "600x90",
     'watershed_migration_step{migration="move",wave="one",step="drain",state="under_way"}': "1x90",
@@ -207,6 +209,27 @@ SCENARIOS = (
     AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",)),
     AlertScenario(
         "a run was taken back", {STEP % "rolled_back": change_after("0", "1")}, ("WatershedMigrationTakenBack",)
+    ),
+    AlertScenario(
+        "a transaction hangs",
+        {'watershed_open_records{flow="a-to-b",topic="orders",partition="0"}': "510x90"},
+        ("WatershedTransactionHangs",),
+    ),
+    AlertScenario(
+        "a transaction hangs, and its worker freezes",
+        {
+            'watershed_open_records{flow="a-to-b",topic="orders",partition="0"}': "510x90",
+            'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "2"),
+        },
+        ("WatershedPartitionsSilent",),
+    ),
+    AlertScenario(
+        "one transaction after the other",
+        {
+            'watershed_open_records{flow="a-to-b",topic="orders",partition="0"}': "510x90",
+            'watershed_source_position{flow="a-to-b",topic="orders",partition="0"}': "700+50x90",
+        },
+        (),
     ),
     AlertScenario(
         "throttled and ever later",

@@ -1,0 +1,175 @@
+"""Real brokers, a worker, the exporter, a real Prometheus with the rules of `topology alerts`: which alert each fault
+fires, after how many seconds, and that no other fires; none in quiet traffic.
+
+$WATERSHED_QUIET_MINUTES: how long the quiet traffic is (1; 30 for the whole promise).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.exported import running_command, wait_answer
+from tests.replicator.real import applied, settings_of, wait_copied, workers
+from tests.replicator.states_scene import QUICK, create, delete_records, delete_topics, in_state, produce, typed
+from watershed.cli.main import main
+from watershed.clusters.admin import Admin
+from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.free_ports import find_free_ports
+from watershed.lab.prometheus_server import (
+    PrometheusServer,
+    end_prometheus,
+    is_prometheus_built,
+    list_firing_alerts,
+    start_prometheus,
+)
+from watershed.topology import compile_path
+
+if TYPE_CHECKING:
+    from watershed.lab.clusters import Lab
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.soak,
+    pytest.mark.skipif(not is_prometheus_built(), reason="python -m watershed.lab.prometheus_server build"),
+]
+GOAL_S = 60
+QUIET_S = 60 * float(os.environ.get("WATERSHED_QUIET_MINUTES", "1"))
+FILE = """\
+apiVersion: topology/v1alpha1
+kind: Topology
+metadata: {{name: {name}, owner: tests}}
+clusters:
+  onprem: {{bootstrap: ["{onprem}"]}}
+  cloud: {{bootstrap: ["{cloud}"]}}
+flows:
+  - source: onprem
+    target: cloud
+    suffix: {name}
+    topics: {{include: [{topics}]}}
+    naming: {{policy: identity}}
+    workers: {{engine: process, discovery: 1s}}
+    slo: {{{slo}}}
+"""
+TOPICS = ("expired", "recreated", "gone", "lost", "foreign", "refused", "fine")
+Alert = tuple[str, str]  # name, state
+HALTED: dict[str, Alert] = {
+    "F11 source_expired": ("WatershedPartitionHalted", "source_expired"),
+    "F13 source_recreated": ("WatershedPartitionHalted", "source_recreated"),
+    "F14 source_gone": ("WatershedPartitionHalted", "source_gone"),
+    "F16 target_gone": ("WatershedPartitionHalted", "target_gone"),
+    "F25 rejected": ("WatershedPartitionHalted", "rejected"),
+    "foreign writer": ("WatershedPartitionHalted", "target_foreign_write"),
+}
+NO_WORKER: Alert = ("WatershedNoWorker", "")
+
+
+def write_file(path: Path, settings: dict[str, ConnectionSettings], name: str, topics: str, slo: str) -> None:
+    addresses = {alias: each.bootstrap[0] for alias, each in settings.items()}
+    path.write_text(FILE.format(**addresses, name=name, topics=topics, slo=slo))
+
+
+def read_alerts(server: PrometheusServer) -> set[Alert]:
+    return {(each["alertname"], each.get("state", "")) for each in list_firing_alerts(server)}
+
+
+def wait_alerts(server: PrometheusServer, wanted: dict[str, Alert], before: frozenset[Alert] = frozenset()) -> None:
+    """Until all fire; no other may fire meanwhile but those of `before`."""
+    began, late = time.monotonic(), dict(wanted)
+    while late:
+        firing = read_alerts(server)
+        assert firing <= {*wanted.values(), *before}, firing
+        for fault in [each for each, alert in late.items() if alert in firing]:
+            print(f"{fault}: {late.pop(fault)[0]} after {time.monotonic() - began:.0f} s")
+        assert time.monotonic() < began + GOAL_S, late
+        time.sleep(0.5)
+
+
+def wait_calm(server: PrometheusServer, left: frozenset[Alert] = frozenset(), seconds: float = 120) -> None:
+    """Until those of `left` fire and no others."""
+    began = time.monotonic()
+    while (firing := read_alerts(server)) != left:
+        assert time.monotonic() < began + seconds, firing
+        time.sleep(0.5)
+    print(f"calm after {time.monotonic() - began:.0f} s")
+
+
+def watch_quiet(server: PrometheusServer, seconds: float, source: ConnectionSettings, topic: str) -> None:
+    began, number = time.monotonic(), 0
+    while time.monotonic() < began + seconds:
+        produce(source, topic, 100 + number, 10)
+        number += 10
+        assert read_alerts(server) == set()
+        time.sleep(1)
+    print(f"quiet: {number} records in {seconds:.0f} s, no alert")
+
+
+@contextmanager
+def watched_file(path: Path, folder: Path) -> Iterator[PrometheusServer]:
+    """The exporter of the file, and Prometheus with its rules, scraped and evaluated each second."""
+    assert main(["alerts", str(path), "--out", str(folder / "rules")]) == 0
+    port = find_free_ports(1)[0]
+    with ExitStack() as stack:
+        stack.enter_context(running_command(folder / "log", "exporter", str(path), "--listen", f"127.0.0.1:{port}"))
+        rules = list((folder / "rules").iterdir())
+        assert rules
+        server = start_prometheus(folder / "prometheus", {"exporter": [f"127.0.0.1:{port}"]}, rules)
+        stack.callback(end_prometheus, server)
+        wait_answer(server, 'watershed_cluster_up{cluster="cloud"}', 1)
+        yield server
+
+
+def break_topics(onprem: ConnectionSettings, cloud: ConnectionSettings) -> None:
+    """While the flow is paused, so that every fault is met at the same moment."""
+    for each in TOPICS:
+        produce(onprem, each, 200, 50)
+    delete_records(onprem, "expired", 130)
+    delete_topics(onprem, "recreated", "gone")
+    delete_topics(cloud, "lost")
+    create(onprem, "recreated")
+    produce(onprem, "recreated", 1_000, 10)
+    produce(cloud, "foreign", 9_000, 5)
+    with Admin(cloud) as admin:
+        admin.alter_topic_configs("refused", {"max.message.bytes": "50"})
+
+
+def test_halts_and_lost_workers_fire_their_alerts_and_quiet_traffic_fires_none(own_pair: Lab, tmp_path: Path) -> None:
+    settings = settings_of(own_pair)
+    onprem, cloud = settings["onprem"], settings["cloud"]
+    path = tmp_path / "watched.yaml"
+    slo = "lag: {p99: 30s, max: 2m}, rpo: 5m, outage_allowance: 1d"
+    write_file(path, settings, "watched", ", ".join(TOPICS), slo)
+    plan = compile_path(path)
+    create(onprem, *TOPICS)
+    for each in TOPICS:
+        produce(onprem, each, 0, 100)
+    applied(settings, plan)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        first = start()
+        for each in TOPICS:
+            wait_copied(settings, plan, each, 1)
+        with watched_file(path, tmp_path) as server:
+            wait_calm(server)
+            watch_quiet(server, QUIET_S, onprem, "fine")
+            assert typed("topology flow pause onprem-to-cloud-watched FILE", path) == 0
+            in_state(settings, plan, "fine", "paused")
+            break_topics(onprem, cloud)
+            assert typed("topology flow resume onprem-to-cloud-watched FILE", path) == 0
+            wait_alerts(server, HALTED)
+            halted = frozenset(HALTED.values())
+
+            os.kill(first.pid, signal.SIGSTOP)
+            try:
+                wait_alerts(server, {"F04 the only worker is frozen": NO_WORKER}, halted)
+            finally:
+                os.kill(first.pid, signal.SIGCONT)
+            wait_calm(server, halted)
+            first.kill()
+            wait_alerts(server, {"the only worker is killed": NO_WORKER}, halted)

@@ -169,11 +169,15 @@ def expect_protobuf(record: Record, keys: Ids, values: Ids) -> Record | None:
     found = order.FromString(value[7:])
     if found.country == "XX":
         return None
+    added = b""
     if email is None:
         found.ClearField("email")
-    else:
+    elif found.HasField("email"):
         found.email = email[:3]
-    return changed, write_prefix(id) + found.SerializeToString(deterministic=True), headers, timestamp
+    else:  # a field that was not there comes after the others
+        added = order(email=email[:3]).SerializeToString()
+    rest = found.SerializeToString(deterministic=True) + added
+    return changed, write_prefix(id) + rest, headers, timestamp
 
 
 def write_prefix(id: int) -> bytes:

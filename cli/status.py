@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from watershed.cli.budget_standings import add_budget_standings, read_budgets_at
 from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 from watershed.cutover.operations.moved_applications import describe_moved_applications
 from watershed.topology.external_flows import render_external_flows
+from watershed.topology.flow_budgets import add_budget_standings, read_budgets_at
 from watershed.topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:

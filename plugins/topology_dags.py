@@ -163,8 +163,8 @@ def _has_parts(path: Path) -> bool:
         return True  # one that cannot be looked into: loading it says why
 
 
-def _content(path: Path) -> bytes:
-    """Everything that a topology is made from, with the names of its files."""
+def read_topology_content(path: Path) -> bytes:
+    """Everything that a topology is made from, with the names of its files. Raises OSError, UnreadableTopology."""
     if not path.is_dir():
         if not path.is_file():  # a pipe would be waited for, for ever
             raise OSError(f"{path} is neither a file nor a folder that can be read; remove it")
@@ -199,7 +199,7 @@ class ReportProblem(BaseOperator):
 def _load(path: Path) -> TopologyFile:
     try:
         str(path).encode()  # Airflow's database takes no other name
-        content = _content(path)
+        content = read_topology_content(path)
         if (plan := _remembered(content)) is None:
             from watershed.topology import compile_path
 

@@ -5,10 +5,12 @@ docs/decisions/0130-what-a-budget-means.md says exactly what each budget means a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+from watershed.topology.loader import load_topology
 from watershed.topology.model import Flow
 
 OUTAGE_WARNING_SHARE: Final = 0.5  # of `slo.outage_allowance`: the other half is for repairing
@@ -45,6 +47,22 @@ class BudgetStanding:
         """What is left, below zero when the budget is exceeded; None where nobody knows what is used."""
         return None if self.used_ms is None else self.limit_ms - self.used_ms
 
+    def to_json(self) -> dict[str, Any]:
+        """As `topology status --format json` and the page tell it."""
+        return {
+            "path": self.path,
+            "limit_ms": self.limit_ms,
+            "used_ms": self.used_ms,
+            "left_ms": self.left_ms,
+            "exceeded": self.is_exceeded,
+        }
+
+
+def read_budgets_at(path: Path) -> dict[str, FlowBudgets]:
+    """By flow, the budgets that the file declares. Raises UnreadableTopology."""
+    topology = load_topology(path).topology
+    return {flow.id: read_flow_budgets(flow) for flow in topology.flows} if topology is not None else {}
+
 
 def read_flow_budgets(flow: Flow) -> FlowBudgets:
     """The budgets that the file declares for the flow, `defaults` included."""
@@ -68,3 +86,12 @@ def list_budget_standings(budgets: FlowBudgets, lag_ms: int | None) -> Iterator[
     ):
         if limit:  # nothing is left of zero, whatever the lag is: rule SLO703 says so
             yield BudgetStanding(path, limit, lag_ms)
+
+
+def add_budget_standings(rows: list[dict[str, Any]], budgets: Mapping[str, FlowBudgets]) -> list[dict[str, Any]]:
+    """Rows of flows (`id`, `lag_ms`) with the field `budgets`, a list of BudgetStanding.to_json(). Times are in
+    milliseconds; `used_ms` and `left_ms` are null where the lag is not known."""
+    for row in rows:
+        standings = list_budget_standings(budgets.get(row["id"], FlowBudgets()), row["lag_ms"])
+        row["budgets"] = [each.to_json() for each in standings]
+    return rows

@@ -9,7 +9,7 @@ nothing here reads from Kafka: threads follow the clusters while somebody looks
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
     from watershed.plugins.page.user_rights import UserRights
+    from watershed.plugins.topology_dags import TopologyFile
+    from watershed.topology.flow_budgets import FlowBudgets
     from watershed.topology.plan import Plan
 
 PAGE_URL_PREFIX = "/replication"
@@ -47,10 +49,12 @@ class ReplicationPage:
 
     def __init__(self) -> None:
         from watershed.plugins.page.cluster_snapshots import ClusterReaders
+        from watershed.plugins.page.file_budgets import FileBudgets
 
         self.readers = ClusterReaders()
         self._airflow: dict[tuple[tuple[str, ...], ...], tuple[float, dict[str, Any]]] = {}
-        self._files: tuple[float, dict[str, tuple[Plan | None, str]]] = (float("-inf"), {})
+        self._files: tuple[float, dict[str, TopologyFile]] = (float("-inf"), {})
+        self._budgets = FileBudgets()
 
     def topologies(self, user: Any) -> dict[str, Any]:
         """The topologies that the user may see; `problem`: why one does not compile."""
@@ -58,7 +62,7 @@ class ReplicationPage:
 
         files = self.files()
         seen = sorted(name for name, found in find_user_rights(user, list(files)).items() if found.can_see_topology())
-        return {"topologies": [{"name": name, "problem": files[name][1]} for name in seen]}
+        return {"topologies": [{"name": name, "problem": files[name].problem} for name in seen]}
 
     def flows(
         self, user: Any, topology: str, only: str = "", *, pair: str = "", cluster: str = "", first: int = 0
@@ -66,10 +70,12 @@ class ReplicationPage:
         """The flows of a topology from number `first` on, or those that hold `only`, with clusters and graph. cluster:
         its panel is open. Raises 404, 422."""
         from watershed.plugins.page.flow_rows import build_cluster_panel, build_flows_overview
+        from watershed.topology.flow_budgets import add_budget_standings
 
         may, plan, seen = self.look_at_clusters(user, topology)
         now = time.time()
         told = build_flows_overview(plan, seen, now, only[:_LONGEST_FILTER], pair=pair, first=max(0, first))
+        add_budget_standings(told["flows"], self.read_budgets(topology))
         told["cluster"] = build_cluster_panel(plan, seen, now, cluster) if cluster in seen else None
         return told | self.tell_user(may)
 
@@ -114,6 +120,7 @@ class ReplicationPage:
         """One flow with its partitions from number `first` on, or those that hold `only`. Raises 404, 422."""
         from watershed.plugins.page.flow_rows import build_flow_detail
         from watershed.topology.errors import NotInPlan
+        from watershed.topology.flow_budgets import add_budget_standings
 
         _, plan = self.seen(user, topology)
         try:
@@ -121,7 +128,8 @@ class ReplicationPage:
         except NotInPlan:
             raise _missing(f"no flow {flow}") from None
         seen = {alias: self.readers.look(plan.cluster(alias)) for alias in (found.source, found.target)}
-        return build_flow_detail(found, plan, seen, time.time(), max(0, first), only[:_LONGEST_FILTER])
+        told = build_flow_detail(found, plan, seen, time.time(), max(0, first), only[:_LONGEST_FILTER])
+        return add_budget_standings([told], self.read_budgets(topology))[0]
 
     def migrations(self, user: Any, topology: str, run: str = "") -> dict[str, Any]:
         """The runs in the journal, and one of them (`run`, else the newest) step by step. Raises 404, 422."""
@@ -160,15 +168,15 @@ class ReplicationPage:
         """Raises 404 alike for what is not there and for what this user may not see."""
         from watershed.plugins.page.user_rights import find_user_rights
 
-        plan, problem = self.files().get(topology, (None, ""))
+        file = self.files().get(topology)
         may = find_user_rights(user, [topology])[topology]
-        if not may.can_see_topology() or (plan is None and not problem):
+        if not may.can_see_topology() or file is None:
             raise _missing(f"no topology {topology}")
-        if plan is None:
+        if file.plan is None:
             from fastapi import HTTPException
 
-            raise HTTPException(422, problem, headers=_PRIVATE)
-        return may, plan
+            raise HTTPException(422, file.problem, headers=_PRIVATE)
+        return may, file.plan
 
     def tell_user(self, may: UserRights) -> dict[str, Any]:
         """Beside every view: what the user may start, which runs there are, who is waited for, and why the file does
@@ -183,15 +191,21 @@ class ReplicationPage:
             if len(self._airflow) >= _KEPT_LISTS:
                 self._airflow = {}
             self._airflow[dags, asking] = (time.monotonic(), found)
-        return {"actions": may.actions(), "problem": self.files().get(may.topology, (None, ""))[1] or None, **found}
+        file = self.files().get(may.topology)
+        return {"actions": may.actions(), "problem": (file.problem or None) if file else None, **found}
 
-    def files(self) -> dict[str, tuple[Plan | None, str]]:
-        """Plan, or why there is none, by name."""
+    def read_budgets(self, topology: str) -> Mapping[str, FlowBudgets]:
+        """What the file promises, by flow; nothing where the file is gone."""
+        file = self.files().get(topology)
+        return {} if file is None else self._budgets.read(file)
+
+    def files(self) -> dict[str, TopologyFile]:
+        """The files by name, each with its plan, or why there is none."""
         from watershed.plugins.topology_dags import list_dag_topologies
 
         read_at, found = self._files
         if time.monotonic() - read_at > _RELIST_TOPOLOGIES_S:
-            found = {file.name: (file.plan, file.problem) for file in list_dag_topologies()}
+            found = {file.name: file for file in list_dag_topologies()}
             self._files = (time.monotonic(), found)
         return found
 

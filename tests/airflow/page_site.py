@@ -69,8 +69,9 @@ def open_site(home: Path) -> Iterator[Site]:
         stack.callback(clusters.end_clusters, broker)
         address = clusters.start_clusters(broker, ["hub"]).cluster("hub").bootstrap
         os.environ |= {"WATERSHED_TOPOLOGIES": str(topologies), "WATERSHED_STATE": str(home / "state")}
-        texts = (page_world.one, page_world.ten, page_world.hundred)
-        plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text(address)) for text in texts)}
+        ten = page_world.with_budgets(page_world.ten(address), "{lag: {max: 10s}, rpo: 1h}")
+        texts = (page_world.one(address), ten, page_world.hundred(address))
+        plans = {plan.topology: plan for plan in (page_world.plan_in(topologies, text) for text in texts)}
         settings = ConnectionSettings("hub", (address,))
         reef = HostileBroker(build_friendly_answer(list), two_faced=True)
         stack.callback(reef.close)

@@ -109,6 +109,11 @@ def ten(address: str) -> str:
     return _text("sites", clusters | {"archive": NOBODY}, flows)
 
 
+def with_budgets(text: str, slo: str) -> str:
+    """The same file with the budgets `slo` for all flows."""
+    return text.replace("\nflows:", f"\ndefaults: {{slo: {slo}}}\nflows:")
+
+
 def strait(address: str, other: str) -> str:
     """Two clusters, the second at an address of its own."""
     clusters = {"hub": _spelt(address, 0), "reef": other}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from watershed.cli.budget_standings import add_budget_standings, describe_budgets, read_budgets_at
-from watershed.topology.flow_budgets import FlowBudgets
+from watershed.cli.budget_standings import describe_budgets
+from watershed.topology.flow_budgets import FlowBudgets, add_budget_standings, read_budgets_at
 
 FILE = """apiVersion: topology/v1alpha1
 kind: Topology

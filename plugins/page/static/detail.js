@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { alerts, panel } from "./flows.js";
 import { term } from "./help.js";
 import { pager } from "./lists.js";
-import { bytes, duration, icon, latency, number, rate, words } from "./words.js";
+import { budgetLeft, bytes, duration, icon, latency, number, rate, words } from "./words.js";
 
 // actions: what this user may start; the panel covers the buttons of the page's head.
 export function flowDetail(told, actions) {
@@ -27,7 +27,7 @@ export function flowDetail(told, actions) {
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
       fact("offsets", [term(told.offsets), told.offsets_reason ? ` (${told.offsets_reason})` : ""]), fact("delivery", term(told.delivery)), fact("guarantee", told.guarantee || "not written down yet"),
       fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
-      fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.compression ? fact("compression", told.compression) : null, told.transform ? fact("changes records", told.transform) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
+      fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.budgets.length ? fact("budgets", budgets(told)) : null, told.compression ? fact("compression", told.compression) : null, told.transform ? fact("changes records", told.transform) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
     told.paused.length || told.moved.length
       ? h("section", {}, h("h3", {}, "Ordered for single partitions"), h("ul.plain", {}, [...told.paused, ...told.moved].map((each) => h("li", {}, each.text)))) : null,
@@ -42,6 +42,12 @@ export function flowDetail(told, actions) {
 }
 
 const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+
+// A silent flow's lag is the last that a worker reported, and the budgets are counted from it.
+const budgets = (told) => [
+  h("ul.plain", {}, told.budgets.map((each) => h("li", { class: each.exceeded ? "state bad" : null }, h("code", {}, each.path), ` ${duration(each.limit_ms)}: ${budgetLeft(each)}`))),
+  told.state === "silent" ? h("span.soft", {}, "as last reported") : null,
+];
 
 const nothing = (told) =>
   told.desired === "running"

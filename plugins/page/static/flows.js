@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { clusterSaid, graph } from "./graph.js";
 import { term } from "./help.js";
 import { RANK, filterBox, pager } from "./lists.js";
-import { about, coded, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
+import { about, budgetLeft, coded, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
 
 const AT_ONCE = 50; // flows of one page, as the server cuts them
 
@@ -124,8 +124,16 @@ function picture(told, state, filtered) {
   );
 }
 
+// Of a flow's budgets the one of which the smallest share is left.
+const tightest = (budgets) =>
+  budgets.reduce((one, other) => (one && one.left_ms / one.limit_ms <= other.left_ms / other.limit_ms ? one : other), null);
+
+const budgetCell = (budget) =>
+  budget ? h("td.n", { class: budget.exceeded ? "state bad" : null, title: `${budget.path} ${duration(budget.limit_ms)}` }, budgetLeft(budget)) : h("td.n", {}, "–");
+
 function table(flows, state) {
   const attention = (each) => ["bad", "warn"].includes(each.level);
+  const promised = flows.some((each) => each.budgets.length);
   return h(
     "div.scroll",
     { tabindex: 0, role: "region", "aria-label": "Flows" },
@@ -137,7 +145,7 @@ function table(flows, state) {
         "thead",
         {},
         h("tr", {}, ["Flow", "State", "From", "To", "Topics"].map((each) => h("th", { scope: "col" }, each)),
-          ["Lag", "Behind", "Rate", "Partitions"].map((each) => h("th.n", { scope: "col" }, each))),
+          ["Lag", "Behind", ...(promised ? ["Tightest budget"] : []), "Rate", "Partitions"].map((each) => h("th.n", { scope: "col" }, each))),
       ),
       h("tbody", {}, flows.map((each) => [
         h(
@@ -150,11 +158,12 @@ function table(flows, state) {
           h("td.topics", { title: each.topics }, cut(each.topics, 60)),
           h("td.n", {}, about(each.lag_records)),
           h("td.n", {}, duration(each.lag_ms)),
+          promised ? budgetCell(tightest(each.budgets)) : null,
           h("td.n", {}, rate(each.rate_bytes)),
           h("td.n", {}, number(each.partitions)),
         ),
         each.error && attention(each)
-          ? h("tr", { class: `why ${each.level}`, "data-key": `why ${each.id}` }, h("td", { colspan: 9 }, each.error))
+          ? h("tr", { class: `why ${each.level}`, "data-key": `why ${each.id}` }, h("td", { colspan: promised ? 10 : 9 }, each.error))
           : null,
       ])),
     ),

@@ -25,6 +25,12 @@ export function duration(ms) {
 // A latency: short ones with two digits.
 export const latency = (ms) => (ms === null || ms === undefined ? "–" : ms < 1000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : duration(ms));
 
+// What is left of a budget of time: a share, or by how much it is exceeded.
+export function budgetLeft(budget) {
+  if (budget.left_ms === null) return "not known: nobody reports";
+  return budget.exceeded ? `exceeded by ${duration(-budget.left_ms)}` : `${Math.floor((100 * budget.left_ms) / budget.limit_ms)}% left`;
+}
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   for (const [unit, size] of [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["kB", 1e3]])

@@ -386,6 +386,8 @@ class CopyRegistry:
         with self._threads_change:
             threads = self._broker_threads.get(key)
             if threads is None or not threads.is_alive():
+                if threads is not None:
+                    self._counted.update(threads.counters())
                 threads = (
                     SourceBrokerThreads(settings, address, self._room)
                     if kind == "fetch"
@@ -413,10 +415,12 @@ class CopyRegistry:
         return sum(active.copy.queue.buffered for active in list(self._active_copies.values()))
 
     def counters(self) -> dict[str, float]:
-        """What the links have counted, summed by name."""
-        found: Counter[str] = Counter(self._counted)
-        for threads in list(self._broker_threads.values()):
-            found.update(threads.counters())
+        """What the links have counted, summed by name. Another thread may call it: what `sweep` moves from threads to
+        the sum is counted once."""
+        with self._threads_change:
+            found: Counter[str] = Counter(self._counted)
+            for threads in self._broker_threads.values():
+                found.update(threads.counters())
         return dict(found)
 
     def _room(self) -> int:

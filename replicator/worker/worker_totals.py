@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from watershed.clusters.flow_totals import FlowTotals
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat
@@ -32,6 +32,7 @@ class _Told:
 
 
 _UNBORN = _Told({}, 0.0, True)
+_ABSENT_LIVES: Final = 10_000  # more workers than the largest fleets replace in a day; their heartbeats stay so long
 
 
 @dataclass(slots=True)
@@ -45,9 +46,15 @@ class WorkerTotals:
 
     def take(self, heartbeats: Iterable[WorkerHeartbeat]) -> None:
         """The newest heartbeat of each worker. The first time nothing is counted: what those workers copied was before
-        this process. A life that is seen for the first time later began since then."""
-        known, lives = self._lives, dict[_Life, _Told]()
-        for beat in heartbeats:
+        this process. A life that is seen for the first time later began since then.
+
+        The newest 10,000 lives whose workers are not named are remembered: a control topic may be read again, and a
+        host may sleep for longer than heartbeats are kept."""
+        named = {beat.worker: beat for beat in heartbeats}
+        known = self._lives
+        absent = [] if known is None else [each for each in known.items() if each[0].worker not in named]
+        lives = dict(absent[-_ABSENT_LIVES:])  # those that were named last come last
+        for beat in named.values():
             life = _Life(beat.worker, beat.began_ms)
             before = None if known is None else known.get(life, _UNBORN)
             if before is _UNBORN and beat.began_ms:  # earlier versions do not tell

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,3 +111,31 @@ def test_ended_lanes_leave_no_open_files(registry: CopyRegistry) -> None:
             thread.join(30)
     registry.sweep()
     assert opened() == before
+
+
+def test_a_scrape_never_sees_a_counter_that_is_being_moved(registry: CopyRegistry) -> None:
+    pool = ThreadPoolExecutor(1)
+    scrapes = []
+
+    def count() -> dict[str, float]:
+        if not scrapes:  # the sweep asks, and a scrape comes in between
+            scrapes.append(pool.submit(registry.counters))
+            time.sleep(0.05)
+        return {"throttled_seconds": 2.5}
+
+    ended: Any = SimpleNamespace(unused_s=lambda _now: 0.0, is_alive=lambda: False, counters=count)
+    registry._broker_threads["send", CLOUD, BrokerAddress("127.0.0.1", 1)] = ended
+    registry.sweep()
+    assert scrapes[0].result(10) == {"throttled_seconds": 2.5}
+    pool.shutdown()
+
+
+def test_what_ended_threads_counted_stays_when_others_replace_them(registry: CopyRegistry) -> None:
+    address = BrokerAddress("127.0.0.1", 1)
+    ended: Any = SimpleNamespace(is_alive=lambda: False, counters=lambda: {"throttled_seconds": 2.5})
+    registry._broker_threads["send", CLOUD, address] = ended
+    threads = registry._find_threads("send", CLOUD, address)
+    assert registry.counters()["throttled_seconds"] == 2.5
+    threads.end()
+    for thread in threads._threads:
+        thread.join(30)

@@ -60,3 +60,27 @@ def test_a_worker_of_an_earlier_version_is_no_start() -> None:
     counted.take([])
     counted.take([beat("w0", 0)])
     assert counted.starts == 0
+
+
+def test_a_life_that_was_not_named_for_a_while_is_not_counted_again() -> None:
+    counted = WorkerTotals()
+    counted.take([beat("w0", 5, throttled_s=1.0, a=100), beat("w1", 6, a=50)])
+    counted.take([beat("w0", 5, throttled_s=2.0, a=110), beat("w1", 6, a=50)])
+    counted.take([])
+    counted.take([])
+    counted.take([beat("w0", 5, throttled_s=2.5, a=112), beat("w1", 8, a=7)])
+    assert (counted.read_flow("a").records, counted.throttled_s, counted.starts) == (12 + 7, 1.5, 1)
+
+
+def test_of_absent_lives_the_newest_ten_thousand_are_remembered() -> None:
+    counted = WorkerTotals()
+    counted.take([])
+    counted.take([beat("old", 1, a=1)])
+    counted.take([])
+    counted.take([beat(f"w{number}", 1) for number in range(10_000)])
+    counted.take([])
+    before = counted.starts
+    counted.take([beat("w0", 1)])
+    assert counted.starts == before
+    counted.take([beat("old", 1, a=1)])
+    assert counted.starts == before + 1

@@ -18,14 +18,16 @@ from watershed.topology.usage.history import RATE_METRICS, UsageMetric
 
 _LARGEST_PAGE = 64 << 20
 _AT_ONCE = 8
+_SLOW = 0.05  # of the time between two readings: how long one may take without a word
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterPage:
-    """What one broker's page says. at_s: when it was read, by a clock that only goes forward. counters: by metric and
-    topic. sizes: bytes of a log by topic and partition."""
+    """What one broker's page says. at_s: the middle of its reading, by a clock that only goes forward; took_s: how long
+    that took. counters: by metric and topic. sizes: bytes of a log by topic and partition."""
 
     at_s: float
+    took_s: float
     counters: Mapping[tuple[UsageMetric, str], float] = field(default_factory=dict)
     sizes: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
@@ -38,24 +40,43 @@ def read_exporter_history(
     clock: Callable[[], float],
 ) -> None:
     """Reads all pages, waits for the period of the collector, which is one interval, and reads them again. clock:
-    seconds that only go forward. Raises as `ask_usage_server` does, and ProtocolError for another kind of page."""
+    seconds that only go forward. Raises as `ask_usage_server` does, and ProtocolError for another kind of page.
+
+    An exporter that was never asked looks for what there is first, which takes it seconds, and nobody knows at which of
+    them it read a counter: a slow page is read once more before it counts.
+    """
+    step = float(collector.period.step_s)
 
     def read(server: UsageServer) -> ExporterPage:
+        began = clock()
         body = ask_usage_server(server, "GET", "", headers={"accept": "text/plain"}, pace=pace, largest=_LARGEST_PAGE)
-        return parse_exporter_page(server, body, metrics, clock())
+        ended = clock()
+        return parse_exporter_page(server, body, metrics, (began + ended) / 2, ended - began)
+
+    def read_first(server: UsageServer) -> ExporterPage:
+        found = read(server)
+        return read(server) if found.took_s > _SLOW * step else found
 
     with ThreadPoolExecutor(min(_AT_ONCE, len(servers))) as pool:
-        first = list(pool.map(read, servers))
-        pace.sleep(float(collector.period.step_s))
+        first = list(pool.map(read_first, servers))
+        pace.sleep(step)
         second = list(pool.map(read, servers))
     collector.brokers = len(servers)
     middle = (collector.period.start_s + collector.period.end_s) / 2
     _collect_rates(collector, list(zip(servers, first, second, strict=True)), middle)
     _collect_sizes(collector, second, middle)
     collector.add_note("Rates are of two readings of the exporters' pages: they say nothing of other times.")
+    slowest = max(each.took_s for each in (*first, *second))
+    if slowest > _SLOW * step:
+        collector.add_note(
+            f"A page took up to {slowest:.1f} s, of {step:.0f} s between the readings: rates may be wrong by "
+            f"{100 * slowest / step:.0f} %. Take a longer --sample."
+        )
 
 
-def parse_exporter_page(server: UsageServer, body: bytes, metrics: Mapping[str, str], at_s: float) -> ExporterPage:
+def parse_exporter_page(
+    server: UsageServer, body: bytes, metrics: Mapping[str, str], at_s: float, took_s: float
+) -> ExporterPage:
     """metrics: the exporter's names. Raises ProtocolError."""
     from prometheus_client.parser import text_string_to_metric_families
 
@@ -77,7 +98,7 @@ def parse_exporter_page(server: UsageServer, body: bytes, metrics: Mapping[str, 
             f"{server.where}.",
             alias=server.alias,
         ) from None
-    return ExporterPage(at_s, counters, sizes)
+    return ExporterPage(at_s, took_s, counters, sizes)
 
 
 def _collect_rates(

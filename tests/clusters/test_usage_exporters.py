@@ -28,8 +28,8 @@ def page(**counters: float) -> str:
     return "\n".join([*lines, 'kafka_log_log_size{partition="0",topic="a",} 500.0', ""])
 
 
-def read(*brokers: Broker) -> ClusterHistory:
-    now = [0.0]
+def read(*brokers: Broker, now: list[float] | None = None) -> ClusterHistory:
+    now = now or [0.0]
     with serve_metrics(brokers[0]) as one, serve_metrics(brokers[-1]) as two:
         urls = (one.url + "/metrics", two.url + "/metrics")[: len(brokers)]
         source = ExporterSource(urls, DEFAULT_METRIC_NAMES, HttpLogin())
@@ -45,6 +45,28 @@ def test_brokers_are_added_and_a_copy_of_a_log_counts_once() -> None:
     assert list(found.series["partitions", "a"].values) == [1.0]
     assert (found.on_disks, found.brokers, found.resets) == (1000, 2, 0)
     assert any("two readings" in note for note in found.notes)
+
+
+def test_a_page_that_takes_long_is_read_again_before_it_counts() -> None:
+    """It has 10 bytes a second. Counters are read at the start of an answer, which takes 3 s at first."""
+    now = [0.0]
+
+    class Cold(Broker):
+        def __call__(self, asked: Asked) -> Answer:
+            self.pages[:1] = [page(a=100 + 10 * now[0])]
+            now[0] += self.slow
+            self.slow = self.slow and self.then
+            return super().__call__(asked)
+
+        slow, then = 3.0, 0.0
+
+    found = read(Cold(""), now=now)
+    assert list(found.series["bytes_in", "a"].values) == [10.0]
+    assert not any("took up to" in note for note in found.notes)
+    always = Cold("")
+    always.then = 3.0
+    told = read(always, now=now).notes
+    assert any("took up to 3.0 s, of 10 s between the readings: rates may be wrong by 30 %" in note for note in told)
 
 
 def test_a_counter_that_began_again_or_is_new_gives_no_rate() -> None:

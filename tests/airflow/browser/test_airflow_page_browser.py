@@ -109,7 +109,7 @@ def test_flows_with_their_states_and_what_to_do(look: Open) -> None:
     assert "slo.lag.max 10 s: exceeded by 11 s" in detail
     assert "slo.rpo 60 min: 99% left" in detail
     assert "exceeded by 11 s" in page.locator("[data-key='row hub-to-lake']").inner_text()
-    assert "% left" in page.locator("[data-key='row porto-to-hub-orders']").inner_text()
+    assert "% left" in page.locator("[data-key='row berlin-to-hub-orders']").inner_text()
     assert page.locator("img").count() == 0
     assert find_barriers(page) == []
     page.keyboard.press("Escape")

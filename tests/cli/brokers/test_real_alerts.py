@@ -25,6 +25,7 @@ from tests.replicator.states_scene import QUICK, create, delete_records, delete_
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
 from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.clusters import freeze_lab_broker, kill_lab_broker
 from watershed.lab.free_ports import find_free_ports
 from watershed.lab.prometheus_server import (
     PrometheusServer,
@@ -208,3 +209,26 @@ def test_a_transaction_that_does_not_end(own_pair: Lab, tmp_path: Path) -> None:
             wait_alerts(server, {"F35 a hanging transaction": ("WatershedTransactionHangs", "")})
             sending.abort_transaction(30)
             wait_calm(server)
+
+
+def test_clusters_that_do_not_answer(own_pair: Lab, tmp_path: Path) -> None:
+    settings = settings_of(own_pair)
+    path = tmp_path / "steady.yaml"
+    write_file(path, settings, "steady", "steady", "lag: {max: 5s}")
+    plan = compile_path(path)
+    create(settings["onprem"], "steady")
+    produce(settings["onprem"], "steady", 0, 100)
+    applied(settings, plan)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        wait_copied(settings, plan, "steady", 1)
+        with watched_file(path, tmp_path) as server:
+            wait_calm(server)
+            freeze_lab_broker(own_pair.directory, "onprem")
+            try:
+                wait_alerts(server, {"F20 the source is frozen": ("WatershedPartitionsRetry", "")})
+            finally:
+                freeze_lab_broker(own_pair.directory, "onprem", frozen=False)
+            wait_calm(server)
+            kill_lab_broker(own_pair.directory, "cloud")
+            wait_alerts(server, {"F21 the target is killed": ("WatershedClusterUnreachable", "")})

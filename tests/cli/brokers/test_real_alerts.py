@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.cli.exported import running_command, wait_answer
 from tests.replicator.real import applied, settings_of, wait_copied, workers
@@ -22,6 +25,7 @@ from tests.replicator.states_scene import QUICK, create, delete_records, delete_
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
 from watershed.clusters.settings import ConnectionSettings
+from watershed.lab.clusters import freeze_lab_broker, kill_lab_broker
 from watershed.lab.free_ports import find_free_ports
 from watershed.lab.prometheus_server import (
     PrometheusServer,
@@ -112,14 +116,21 @@ def watch_quiet(server: PrometheusServer, seconds: float, source: ConnectionSett
 
 
 @contextmanager
-def watched_file(path: Path, folder: Path) -> Iterator[PrometheusServer]:
-    """The exporter of the file, and Prometheus with its rules, scraped and evaluated each second."""
+def watched_file(
+    path: Path, folder: Path, changes: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[PrometheusServer]:
+    """The exporter of the file, and Prometheus with its rules, scraped and evaluated each second. changes: texts of the
+    rules → what stands there instead."""
     assert main(["alerts", str(path), "--out", str(folder / "rules")]) == 0
     port = find_free_ports(1)[0]
     with ExitStack() as stack:
         stack.enter_context(running_command(folder / "log", "exporter", str(path), "--listen", f"127.0.0.1:{port}"))
         rules = list((folder / "rules").iterdir())
         assert rules
+        for rule, (old, new) in product(rules, changes.items()):
+            text = rule.read_text()
+            assert old in text
+            rule.write_text(text.replace(old, new))
         server = start_prometheus(folder / "prometheus", {"exporter": [f"127.0.0.1:{port}"]}, rules)
         stack.callback(end_prometheus, server)
         wait_answer(server, 'watershed_cluster_up{cluster="cloud"}', 1)
@@ -173,3 +184,51 @@ def test_halts_and_lost_workers_fire_their_alerts_and_quiet_traffic_fires_none(o
             wait_calm(server, halted)
             first.kill()
             wait_alerts(server, {"the only worker is killed": NO_WORKER}, halted)
+
+
+def test_a_transaction_that_does_not_end(own_pair: Lab, tmp_path: Path) -> None:
+    """With a shorter patience than the rule's 15 minutes."""
+    settings = settings_of(own_pair)
+    path = tmp_path / "open.yaml"
+    write_file(path, settings, "open", "open", "lag: {max: 5s}")
+    plan = compile_path(path)
+    create(settings["onprem"], "open")
+    produce(settings["onprem"], "open", 0, 100)
+    applied(settings, plan)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        wait_copied(settings, plan, "open", 1)
+        with watched_file(path, tmp_path, {"for: 15m": "for: 5s", "[2m]": "[15s]"}) as server:
+            wait_calm(server)
+            hanging = {"transactional.id": "open", "transaction.timeout.ms": 600_000}
+            sending = Producer(settings["onprem"].librdkafka(hanging))
+            sending.init_transactions(30)
+            sending.begin_transaction()
+            sending.produce("open", b"never committed", partition=0)
+            assert sending.flush(30) == 0
+            wait_alerts(server, {"F35 a hanging transaction": ("WatershedTransactionHangs", "")})
+            sending.abort_transaction(30)
+            wait_calm(server)
+
+
+def test_clusters_that_do_not_answer(own_pair: Lab, tmp_path: Path) -> None:
+    settings = settings_of(own_pair)
+    path = tmp_path / "steady.yaml"
+    write_file(path, settings, "steady", "steady", "lag: {max: 5s}")
+    plan = compile_path(path)
+    create(settings["onprem"], "steady")
+    produce(settings["onprem"], "steady", 0, 100)
+    applied(settings, plan)
+    with workers(plan, "cloud", tmp_path, QUICK) as start:
+        start()
+        wait_copied(settings, plan, "steady", 1)
+        with watched_file(path, tmp_path) as server:
+            wait_calm(server)
+            freeze_lab_broker(own_pair.directory, "onprem")
+            try:
+                wait_alerts(server, {"F20 the source is frozen": ("WatershedPartitionsRetry", "")})
+            finally:
+                freeze_lab_broker(own_pair.directory, "onprem", frozen=False)
+            wait_calm(server)
+            kill_lab_broker(own_pair.directory, "cloud")
+            wait_alerts(server, {"F21 the target is killed": ("WatershedClusterUnreachable", "")})

@@ -268,10 +268,10 @@ MIGRATION_STEP: Final = MetricDefinition(
     "gauge",
     "",
     ("migration", "wave", "step", "state"),
-    "1 for the newest step of the newest run of each wave. state: under_way, waiting (for a person), done or refused, "
-    "and, as soon as the run has ended, how it ended (done, failed, rolled_back, …).",
+    "1 for the newest step of the newest run of each wave. state: under_way, waiting (for a person), done or "
+    "step_refused, and, as soon as the run has ended, how it ended (done, stopped, rolled_back, …).",
     "exporter",
-    "A step is `waiting` for longer than people need, or `refused`, or a run has `failed`.",
+    "A step is `waiting` for longer than people need, or `step_refused` for 5 minutes, or a run has `stopped`.",
 )
 
 METRICS: Final = (

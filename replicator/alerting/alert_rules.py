@@ -37,7 +37,8 @@ _STARTS_A_WORKER: Final = 3  # in a quarter of an hour: one rolling restart, and
 _PROOFS_LATE: Final = 2  # times `verify.every`: one proof may be slow
 _NO_MATTER_HOW_LONG: Final = "0s"
 _HOLD: Final = "30s"  # with a scrape every 15 s, and 15 s until a worker counts as absent: within a minute
-_BROKEN_RUNS: Final = ("failed", "rollback_incomplete", "stopped")
+_BROKEN_RUNS: Final = ("rollback_incomplete", "step_refused", "stopped")
+_BROKEN_HOLD: Final = "5m"  # a refused step is taken back by its run, whose next entry follows at once
 _TAKEN_BACK_RUNS: Final = ("refused", "rolled_back")
 
 
@@ -205,10 +206,10 @@ def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
         "before-anything-is-touched", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
-        "WatershedMigrationBroken", _steps(place, _BROKEN_RUNS), _NO_MATTER_HOW_LONG, "critical",
+        "WatershedMigrationBroken", _steps(place, _BROKEN_RUNS), _BROKEN_HOLD, "critical",
         f"{named} stands between the clusters: {{{{ $labels.state }}}}",
-        f"The run ended at {{{{ $labels.step }}}} and is unfinished. `topology journal {file}` says what was done; go "
-        f"on with `topology migrate {file} --resume`.",
+        f"The run stands still at {{{{ $labels.step }}}} and is unfinished: it ended, or its process died before it took "
+        f"the step back. `topology journal {file}` says what was done; go on with `topology migrate {file} --resume`.",
         "behind-the-point-of-no-return", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(

@@ -204,7 +204,14 @@ SCENARIOS = (
     ),
     AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "172801x90"}, ("WatershedProofOld",)),
     AlertScenario("a step waits", {STEP % "waiting": "1x90"}, ("WatershedMigrationWaits",)),
-    AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",)),
+    AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",), 36),
+    AlertScenario("a step was refused just now", {STEP % "step_refused": change_after("0", "1")}, ()),
+    AlertScenario(
+        "a run died before its rollback",
+        {STEP % "step_refused": change_after("0", "1")},
+        ("WatershedMigrationBroken",),
+        36,
+    ),
     AlertScenario(
         "a run was taken back", {STEP % "rolled_back": change_after("0", "1")}, ("WatershedMigrationTakenBack",)
     ),

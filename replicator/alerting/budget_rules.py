@@ -153,7 +153,8 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
     if budgets.lag_max is not None:
         limit = render_duration(budgets.lag_max)
         yield AlertRule(
-            "WatershedLagOverMax", f"{_lag_over(flow, budgets.lag_max)} {_only_while_copying(flow)}", _HOLD, "critical",
+            "WatershedLagOverMax", f"{_lag_over(flow, budgets.lag_max)} {_only_while_copying(flow, place)}", _HOLD,
+            "critical",
             f"Flow {name} is more than {limit} behind",
             f"{waits}; `slo.lag.max` allows {limit}. See which partitions wait: `topology status {file}`.",
             "a-flow-is-behind", place.topology, place.runbooks,
@@ -185,14 +186,20 @@ def _lag_over(flow: Flow, milliseconds: float) -> str:
     return f"{lag} > {render_promql_seconds(milliseconds)}"
 
 
-def _only_while_copying(flow: Flow) -> str:
+def _only_while_copying(flow: Flow, place: AlertPlace) -> str:
     """`slo.lag.max` counts while the flow is meant to run and both clusters answer; another alert says when not."""
     matcher = match_label("flow", [flow.id])
+    clusters = match_cluster([flow.source, flow.target], place.topology)
     return (
         f'and on (flow) ({FLOW_STATE.name}{{{matcher},state="running"}} == 1)'
         f' unless on (flow) ({PARTITIONS.name}{{{matcher},state="retrying"}} > 0)'
-        f" unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [flow.source, flow.target])}}} == 0)"
+        f" unless on () (max by (cluster) ({CLUSTER_UP.name}{{{clusters}}}) == 0)"
     )
+
+
+def match_cluster(clusters: list[str], topology: str) -> str:
+    """A matcher for what the topology's exporters tell of clusters: another topology may have a cluster in common."""
+    return f"{match_label('topology', [topology])},{match_label('cluster', clusters)}"
 
 
 def _build_end_to_end_alert(flow: Flow, hops: tuple[Flow, ...], limit_ms: int, place: AlertPlace) -> AlertRule:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from threading import Event, Lock
@@ -26,7 +27,7 @@ from watershed.clusters.worker_heartbeats import SILENT_MS, WorkerHeartbeat
 from watershed.cutover.proof_standing import ProofStanding, find_journal_proofs, pick_newest_proofs, read_folder_proofs
 from watershed.cutover.wave_progress import list_wave_progress
 from watershed.plugins.page.cluster_snapshots import ClusterReader, ClusterSnapshot, JournalView
-from watershed.replicator.worker.flow_state import SILENT_STATE, mark_if_silent
+from watershed.replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent
 from watershed.replicator.worker.metric_families import build_flow_families, build_partition_families, build_samples
 from watershed.replicator.worker.metrics_snapshot import LIVE_S, Health
 from watershed.replicator.worker.worker_totals import WorkerTotals
@@ -152,7 +153,12 @@ class EstateCollector(Collector):
             catalogue.FLOW_STATE,
             (((flow, state), float(wanted == state)) for flow, wanted in states.items() for state in _STATES),
         )
-        silent = [each.flow for each in reports if each.state == SILENT_STATE]
+        silent = [
+            flow.id
+            for flow, each in flows
+            for found in each.reports.get(flow.id, {}).values()
+            if _is_silent(found, each)
+        ]
         yield build_samples(
             catalogue.PARTITIONS_SILENT,
             (((flow,), silent.count(flow) if wanted == "running" else 0) for flow, wanted in states.items()),
@@ -215,7 +221,23 @@ def _is_up(snapshot: ClusterSnapshot, now: float) -> bool:
 def _list_reports(flow: PlanFlow, snapshot: ClusterSnapshot) -> list[PartitionStatus]:
     """As of the cluster's last answer: while it is down, nobody knows whether workers are silent."""
     now_ms = int((snapshot.answered_at or 0.0) * 1000)
-    return [mark_if_silent(each, now_ms) for each in snapshot.reports.get(flow.id, {}).values()]
+    is_stopped = snapshot.flows.get(flow.id, {}).get("state") == "stopped"
+    return [
+        _mark_silence(report, now_ms, ages=not is_stopped) if _is_silent(report, snapshot) else report
+        for report in snapshot.reports.get(flow.id, {}).values()
+    ]
+
+
+def _mark_silence(report: PartitionStatus, now_ms: int, *, ages: bool) -> PartitionStatus:
+    """A report that is too old. Nobody reads the source, so a record may have waited since then. A stopped flow (`ages`
+    is False) owes nothing: its lag stays. A halted partition stays halted: a person decides, whoever serves it."""
+    state = report.state if is_halted(report.state) else SILENT_STATE
+    lag_ms = (report.lag_ms or 0) + now_ms - report.at_ms if ages else report.lag_ms
+    return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms)
+
+
+def _is_silent(report: PartitionStatus, snapshot: ClusterSnapshot) -> bool:
+    return mark_if_silent(report, int((snapshot.answered_at or 0.0) * 1000)).state == SILENT_STATE
 
 
 def _age_ms(beat: WorkerHeartbeat, snapshot: ClusterSnapshot) -> float:

@@ -123,7 +123,7 @@ def test_lag_states_and_silence(plan: Plan) -> None:
     scraped = Scraped(plan, build_snapshot(plan, report(0), report(1, age_ms=60_000)))
     told = scraped.turn()
     assert told["watershed_flow_lag_records", FLOW] == 5
-    assert told["watershed_flow_lag_seconds", FLOW] == 3.0
+    assert told["watershed_flow_lag_seconds", FLOW] == pytest.approx(63.0, abs=5), "what is silent goes on waiting"
     assert told["watershed_lag_records", FLOW, "orders", "orders", "1"] == 3
     assert told["watershed_partitions", FLOW, "silent"] == 1
     assert told["watershed_partitions_silent", FLOW] == 1
@@ -135,11 +135,21 @@ def test_lag_states_and_silence(plan: Plan) -> None:
     )
 
 
+def test_a_caught_up_partition_that_nobody_serves_ages_and_a_halt_stays_told(plan: Plan) -> None:
+    halted = replace(report(1, age_ms=60_000), state="source_expired")
+    told = Scraped(plan, build_snapshot(plan, replace(report(0, age_ms=7_200_000), lag_ms=0), halted)).turn()
+    assert told["watershed_flow_lag_seconds", FLOW] == pytest.approx(7_200, abs=5)
+    assert told["watershed_partitions", FLOW, "source_expired"] == 1
+    assert told["watershed_partitions", FLOW, "silent"] == 1
+    assert told["watershed_partitions_silent", FLOW] == 2
+
+
 def test_a_flow_that_is_not_meant_to_run_is_not_silent(plan: Plan) -> None:
     snapshot = build_snapshot(plan, report(0, age_ms=60_000))
     flows = {FLOW: dict(snapshot.flows[FLOW]) | {"state": "stopped"}}
     told = Scraped(plan, replace(snapshot, flows=flows)).turn()
     assert (told["watershed_partitions_silent", FLOW], told["watershed_flow_state", FLOW, "stopped"]) == (0, 1)
+    assert told["watershed_flow_lag_seconds", FLOW] == 1.5, "nobody waits for it"
 
 
 def test_workers_are_counted_while_they_are_heard_and_their_counts_stay(plan: Plan) -> None:

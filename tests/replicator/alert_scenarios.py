@@ -131,6 +131,14 @@ SCENARIOS = (
         ("WatershedPartitionsSilent",),
     ),
     AlertScenario(
+        "lag of silent partitions breaks no budget of its own, but a failover would lose it",
+        {
+            'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "2"),
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "601"),
+        },
+        ("WatershedPartitionsSilent", "WatershedFailoverWouldLoseMore"),
+    ),
+    AlertScenario(
         "workers start again and again",
         {'watershed_worker_starts_total{topology="move",target="b"}': "0+1x90"},
         ("WatershedWorkersRestart",),
@@ -224,14 +232,14 @@ SCENARIOS = (
     AlertScenario(
         "throttled and ever later",
         {
-            'watershed_throttled_seconds_total{topology="move",target="b"}': "0+20x90",
+            'watershed_throttled_seconds_total{topology="move",target="b"}': "0+40x90",
             'watershed_flow_lag_seconds{flow="a-to-b"}': "0x59 0+1.5x30",
         },
         ("WatershedThrottled",),
         40,
     ),
     AlertScenario(
-        "throttled, and keeps up", {'watershed_throttled_seconds_total{topology="move",target="b"}': "0+20x90"}, ()
+        "throttled, and keeps up", {'watershed_throttled_seconds_total{topology="move",target="b"}': "0+40x90"}, ()
     ),
 )
 

@@ -7,7 +7,9 @@ other. What is known of it stays as it was at its last answer, and `watershed_cl
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from threading import Event, Lock
@@ -25,7 +27,7 @@ from watershed.clusters.worker_heartbeats import SILENT_MS, WorkerHeartbeat
 from watershed.cutover.proof_standing import ProofStanding, find_journal_proofs, pick_newest_proofs, read_folder_proofs
 from watershed.cutover.wave_progress import list_wave_progress
 from watershed.plugins.page.cluster_snapshots import ClusterReader, ClusterSnapshot, JournalView
-from watershed.replicator.worker.flow_state import SILENT_STATE, mark_if_silent
+from watershed.replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent
 from watershed.replicator.worker.metric_families import build_flow_families, build_partition_families, build_samples
 from watershed.replicator.worker.metrics_snapshot import LIVE_S, Health
 from watershed.replicator.worker.worker_totals import WorkerTotals
@@ -58,7 +60,8 @@ class EstateCollector(Collector):
         build = read or (lambda cluster: ClusterReader(cluster, _follow_cluster))
         clusters = {plan.cluster(flow.target) for plan in plans for flow in plan.flows}
         self._readers = {each.alias: build(each) for each in sorted(clusters, key=lambda each: each.alias)}
-        self._totals = {alias: WorkerTotals() for alias in self._readers}
+        self._fleets = [(plan, target) for plan in plans for target in sorted({flow.target for flow in plan.flows})]
+        self._totals = {(plan.topology, target): WorkerTotals() for plan, target in self._fleets}
         self._counted = dict.fromkeys(self._readers, False)  # a cluster was read completely once
         self._lock = Lock()
         self._folder_proofs: list[ProofStanding] = []
@@ -78,12 +81,12 @@ class EstateCollector(Collector):
     def turn(self) -> None:
         """Count what workers have told since the last turn."""
         self._turned_at = time.monotonic()
-        for alias, reader in self._readers.items():
-            snapshot = reader.look()
-            if snapshot.complete:
-                with self._lock:
-                    self._totals[alias].take(snapshot.heartbeats)
-                    self._counted[alias] = True
+        read = {alias: snapshot for alias, reader in self._readers.items() if (snapshot := reader.look()).complete}
+        with self._lock:
+            for plan, target in self._fleets:
+                if target in read:
+                    self._totals[plan.topology, target].take(_list_heartbeats(plan, read[target]))
+                    self._counted[target] = True
         if self._turned_at - self._proofs_at >= _PROOFS_EVERY_S:
             self._proofs_at = self._turned_at
             self._folder_proofs = [each for folder in self._folders for each in read_folder_proofs(folder)]
@@ -103,13 +106,16 @@ class EstateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families; Prometheus calls it for each scrape."""
         seen = {alias: reader.look() for alias, reader in self._readers.items()}
-        now = time.time()
-        yield build_samples(
-            catalogue.CLUSTER_UP, (((alias,), float(_is_up(each, now))) for alias, each in seen.items())
-        )
+        now, idle_s = time.time(), time.monotonic() - self._turned_at
+        clusters = [((plan.topology, target), seen[target]) for plan, target in self._fleets]
+        yield build_samples(catalogue.CLUSTER_UP, ((labels, float(_is_up(each, now))) for labels, each in clusters))
         yield build_samples(
             catalogue.EXPORTER_READ_AGE_SECONDS,
-            (((alias,), now - each.answered_at) for alias, each in seen.items() if each.answered_at is not None),
+            (
+                (labels, max(now - each.answered_at, idle_s))
+                for labels, each in clusters
+                if each.answered_at is not None
+            ),
         )
         read = {alias: each for alias, each in seen.items() if each.complete}
         yield from self._collect_flows(read)
@@ -124,21 +130,22 @@ class EstateCollector(Collector):
             ),
         )
 
-    def _list_applied(self, read: dict[str, ClusterSnapshot]) -> list[tuple[PlanFlow, ClusterSnapshot]]:
+    def _list_applied(self, read: dict[str, ClusterSnapshot]) -> list[tuple[Plan, PlanFlow, ClusterSnapshot]]:
         """The flows of the plans whose record is there, and is of the same topology."""
         return [
-            (flow, read[flow.target])
+            (plan, flow, read[flow.target])
             for plan in self._plans
             for flow in plan.flows
             if flow.target in read and read[flow.target].flows.get(flow.id, {}).get("topology") == plan.topology
         ]
 
     def _collect_flows(self, read: dict[str, ClusterSnapshot]) -> Iterator[Metric]:
-        flows = self._list_applied(read)
+        applied = self._list_applied(read)
+        flows = [(flow, snapshot) for _, flow, snapshot in applied]
         reports = [report for flow, snapshot in flows for report in _list_reports(flow, snapshot)]
         beside = [SyncReport.from_json(value) for flow, each in flows for value in each.sync.get(flow.id, {}).values()]
         with self._lock:
-            totals = {flow.id: self._totals[flow.target].read_flow(flow.id) for flow, _ in flows}
+            totals = {flow.id: self._totals[plan.topology, flow.target].read_flow(flow.id) for plan, flow, _ in applied}
         yield from build_partition_families(reports, self._most)
         yield from build_flow_families(reports, beside, totals)
         states = {flow.id: str(each.flows[flow.id].get("state")) for flow, each in flows}
@@ -146,18 +153,26 @@ class EstateCollector(Collector):
             catalogue.FLOW_STATE,
             (((flow, state), float(wanted == state)) for flow, wanted in states.items() for state in _STATES),
         )
-        silent = [each.flow for each in reports if each.state == SILENT_STATE]
+        silent = [
+            flow.id
+            for flow, each in flows
+            for found in each.reports.get(flow.id, {}).values()
+            if _is_silent(found, each)
+        ]
         yield build_samples(
             catalogue.PARTITIONS_SILENT,
             (((flow,), silent.count(flow) if wanted == "running" else 0) for flow, wanted in states.items()),
         )
 
     def _collect_workers(self, read: dict[str, ClusterSnapshot]) -> Iterator[Metric]:
+        fleets = [(plan, target) for plan, target in self._fleets if target in read]
         beats = [
-            (alias, each, _age_ms(each, snapshot)) for alias, snapshot in read.items() for each in self._ours(snapshot)
+            ((plan.topology, target), each, _age_ms(each, read[target]))
+            for plan, target in fleets
+            for each in _list_heartbeats(plan, read[target])
         ]
-        known = [(alias, beat, age) for alias, beat, age in beats if age <= _FORGOTTEN_MS]
-        present = [alias for alias, beat, age in beats if age <= SILENT_MS and not beat.transforms]
+        known = [(fleet[1], beat, age) for fleet, beat, age in beats if age <= _FORGOTTEN_MS]
+        present = Counter(fleet for fleet, beat, age in beats if age <= SILENT_MS and not beat.transforms)
         yield build_samples(
             catalogue.WORKER_INFO,
             (((beat.worker, alias, str(beat.pid), beat.version), 1) for alias, beat, age in known if age <= SILENT_MS),
@@ -165,31 +180,20 @@ class EstateCollector(Collector):
         yield build_samples(
             catalogue.WORKER_LAST_SEEN_SECONDS, (((alias, beat.worker), age / 1000) for alias, beat, age in known)
         )
-        wanted = {alias: _count_wanted(self._plans, alias, snapshot) for alias, snapshot in read.items()}
+        keys = [(plan.topology, target) for plan, target in fleets]
+        wanted = {key: read[key[1]].fleets[key] for key in keys if key in read[key[1]].fleets}
         yield build_samples(
             catalogue.FLEET_WORKERS,
             chain(
-                (((alias, "present"), float(present.count(alias))) for alias in read),
-                (((alias, "wanted"), float(count)) for alias, count in wanted.items() if count is not None),
+                (((*key, "present"), float(present[key])) for key in keys),
+                (((*key, "wanted"), float(FleetRecord.from_json(each).wanted)) for key, each in wanted.items()),
             ),
         )
         with self._lock:
-            starts: _Samples = [((alias,), self._totals[alias].starts) for alias in read]
-            throttled: _Samples = [((alias,), self._totals[alias].throttled_s) for alias in read]
+            starts: _Samples = [(key, self._totals[key].starts) for key in keys]
+            throttled: _Samples = [(key, self._totals[key].throttled_s) for key in keys]
         yield build_samples(catalogue.WORKER_STARTS, starts)
         yield build_samples(catalogue.THROTTLED_SECONDS, throttled)
-
-    def _ours(self, snapshot: ClusterSnapshot) -> list[WorkerHeartbeat]:
-        """Heartbeats of workers of these topologies. Those of earlier versions do not name theirs: they are known by
-        the partitions that they report."""
-        names = {plan.topology for plan in self._plans}
-        flows = {flow.id for plan in self._plans for flow in plan.flows}
-        by_report = {report.worker for flow in flows for report in snapshot.reports.get(flow, {}).values()}
-        return [
-            beat
-            for beat in snapshot.heartbeats
-            if (beat.topology in names if beat.topology else beat.worker in by_report)
-        ]
 
     def _collect_proofs(self, read: dict[str, ClusterSnapshot], now: float) -> Iterator[Metric]:
         journals = [find_journal_proofs(_find_journal(plan, read).entries) for plan in self._plans]
@@ -217,17 +221,38 @@ def _is_up(snapshot: ClusterSnapshot, now: float) -> bool:
 def _list_reports(flow: PlanFlow, snapshot: ClusterSnapshot) -> list[PartitionStatus]:
     """As of the cluster's last answer: while it is down, nobody knows whether workers are silent."""
     now_ms = int((snapshot.answered_at or 0.0) * 1000)
-    return [mark_if_silent(each, now_ms) for each in snapshot.reports.get(flow.id, {}).values()]
+    is_stopped = snapshot.flows.get(flow.id, {}).get("state") == "stopped"
+    return [
+        _mark_silence(report, now_ms, ages=not is_stopped) if _is_silent(report, snapshot) else report
+        for report in snapshot.reports.get(flow.id, {}).values()
+    ]
+
+
+def _mark_silence(report: PartitionStatus, now_ms: int, *, ages: bool) -> PartitionStatus:
+    """A report that is too old. Nobody reads the source, so a record may have waited since then. A stopped flow (`ages`
+    is False) owes nothing: its lag stays. A halted partition stays halted: a person decides, whoever serves it."""
+    state = report.state if is_halted(report.state) else SILENT_STATE
+    lag_ms = (report.lag_ms or 0) + now_ms - report.at_ms if ages else report.lag_ms
+    return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms)
+
+
+def _is_silent(report: PartitionStatus, snapshot: ClusterSnapshot) -> bool:
+    return mark_if_silent(report, int((snapshot.answered_at or 0.0) * 1000)).state == SILENT_STATE
 
 
 def _age_ms(beat: WorkerHeartbeat, snapshot: ClusterSnapshot) -> float:
     return max((snapshot.answered_at or 0.0) * 1000 - beat.at_ms, 0.0)
 
 
-def _count_wanted(plans: Iterable[Plan], target: str, snapshot: ClusterSnapshot) -> int | None:
-    """How many workers the fleets' records want, of all plans together; None without a record."""
-    records = [snapshot.fleets[plan.topology, target] for plan in plans if (plan.topology, target) in snapshot.fleets]
-    return sum(FleetRecord.from_json(each).wanted for each in records) if records else None
+def _list_heartbeats(plan: Plan, snapshot: ClusterSnapshot) -> list[WorkerHeartbeat]:
+    """Those of the topology's workers. Workers of earlier versions do not name theirs: they are known by the partitions
+    that they report."""
+    by_report = {report.worker for flow in plan.flows for report in snapshot.reports.get(flow.id, {}).values()}
+    return [
+        beat
+        for beat in snapshot.heartbeats
+        if (beat.topology == plan.topology if beat.topology else beat.worker in by_report)
+    ]
 
 
 def _find_journal(plan: Plan, read: dict[str, ClusterSnapshot]) -> JournalView:

@@ -83,6 +83,12 @@ def _require_distinct(plans: Sequence[Plan]) -> None:
         raise click.UsageError(
             f"the flow {twice[0]} is in several files, and metrics name flows by their id; run an exporter for each"
         )
+    names = Counter(plan.topology for plan in plans)
+    same = sorted(name for name, count in names.items() if count > 1)
+    if same:
+        raise click.UsageError(
+            f"several files are the topology {same[0]}, and metrics name topologies; run an exporter for each"
+        )
     targets = {plan.cluster(flow.target) for plan in plans for flow in plan.flows}
     aliases = Counter(cluster.alias for cluster in targets)
     other = sorted(alias for alias, count in aliases.items() if count > 1)

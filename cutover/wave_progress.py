@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalEntry, find_step_outcome
+from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_runs
 
+_UNFINISHED: Final = ("stopped", "rollback_incomplete")  # deeds with which a driver ends a run that is unfinished
 _ASKING_STEPS: Final = ("approval", "accept_loss")  # steps that end when a person has answered
 
 
 @dataclass(frozen=True, slots=True)
 class WaveProgress:
-    """step: the newest of the run. state: under_way, waiting (for a person), done or refused; once the run has ended,
-    how (`done`, `failed`, `rolled_back`, …)."""
+    """step: the newest of the run. state: under_way, waiting (for a person), done or step_refused; once the run has
+    ended, how (`cutover.step_runner.RunState`)."""
 
     wave: str
     step: str
@@ -22,9 +24,11 @@ class WaveProgress:
 
 
 def list_wave_progress(entries: Sequence[JournalEntry]) -> list[WaveProgress]:
-    """By wave; of a wave that no run has touched there is none."""
-    runs: dict[str, str] = {entry.wave: entry.run for entry in entries if entry.wave}
-    return [_describe_run(wave, [entry for entry in entries if entry.run == run]) for wave, run in sorted(runs.items())]
+    """By wave; of a wave that no run has touched there is none. A rehearsal is no run of its wave, and a failover that
+    promotes several waves together is one of each."""
+    waves = {name for entry in entries for name in entry.wave.split(WAVE_SEPARATOR) if name}
+    newest = {wave: runs[-1] for wave in sorted(waves) if (runs := list_wave_runs(entries, wave))}
+    return [_describe_run(wave, run) for wave, run in newest.items()]
 
 
 def _describe_run(wave: str, entries: Sequence[JournalEntry]) -> WaveProgress:
@@ -33,7 +37,9 @@ def _describe_run(wave: str, entries: Sequence[JournalEntry]) -> WaveProgress:
     step = steps[-1] if steps else RUN_STEP
     if last.step == RUN_STEP and last.kind == "outcome":
         return WaveProgress(wave, step, str(last.observation.get("state") or "done"))
+    if last.kind == "outcome" and last.deed in _UNFINISHED:
+        return WaveProgress(wave, step, last.deed)
     found = find_step_outcome(entries, step)
     if found is None:
         return WaveProgress(wave, step, "waiting" if step in _ASKING_STEPS else "under_way")
-    return WaveProgress(wave, step, "done" if found[1] is None else "refused")
+    return WaveProgress(wave, step, "done" if found[1] is None else "step_refused")

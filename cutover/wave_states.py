@@ -53,7 +53,7 @@ def list_wave_states(plan: Plan, chain: JournalChain) -> tuple[WaveState, ...]:
     if migration is None:
         raise NotSupported(f"topology {plan.topology} declares no migration; add a `migration:` section")
     flow = plan.flow(migration.flow)
-    runs = {wave.name: _runs(chain, wave.name) for wave in migration.waves}
+    runs = {wave.name: list_wave_runs(chain.entries, wave.name) for wave in migration.waves}
     done = {name for name, found in runs.items() if _is_done(found)}
     states = {wave.name: _state(wave, runs[wave.name], done, flow.source, flow.target) for wave in migration.waves}
     late = {wave.name: _add_late_groups(wave, migration, states, chain) for wave in migration.waves if wave.is_late}
@@ -132,10 +132,10 @@ def _state(wave: Wave, runs: list[list[JournalEntry]], done: set[str], source: s
     )
 
 
-def _runs(chain: JournalChain, wave: str) -> list[list[JournalEntry]]:
-    """The runs of a wave, oldest first, without rehearsals."""
+def list_wave_runs(lines: Iterable[JournalEntry], wave: str) -> list[list[JournalEntry]]:
+    """The runs of a wave among lines of a journal, oldest first, without rehearsals."""
     found: dict[str, list[JournalEntry]] = {}
-    for entry in chain.entries:
+    for entry in lines:
         if wave in entry.wave.split(WAVE_SEPARATOR):
             found.setdefault(entry.run, []).append(entry)
     return [entries for entries in found.values() if _kind(entries) != "drill"]

@@ -32,6 +32,9 @@ class MetricDefinition:
 
 _PARTITION: Final = ("flow", "topic", "target_topic", "partition")
 _FLOW: Final = ("flow",)
+# Topologies share clusters, and each has its own exporter: `topology` keeps their series and alerts apart.
+_FLEET: Final = ("topology", "target")
+_CLUSTER: Final = ("topology", "cluster")
 
 LAG_RECORDS: Final = MetricDefinition(
     "watershed_lag_records", "gauge", "records", _PARTITION, "Source offsets not copied yet.", "both"
@@ -172,7 +175,7 @@ THROTTLED_SECONDS: Final = MetricDefinition(
     "watershed_throttled_seconds_total",
     "counter",
     "seconds",
-    ("target",),
+    _FLEET,
     "Seconds that brokers have asked the worker's threads to wait (quotas, KIP-219), added up over connections.",
     "both",
     "It grows by more than half a second a second, and lag grows too.",
@@ -203,8 +206,8 @@ WORKER_STARTS: Final = MetricDefinition(
     "watershed_worker_starts_total",
     "counter",
     "starts",
-    ("target",),
-    "Workers that began since the exporter began.",
+    _FLEET,
+    "Workers that began since the exporter began, without those of flows with `transform`.",
     "exporter",
     "Workers start more often than every few minutes, and nobody ordered it.",
 )
@@ -212,7 +215,7 @@ FLEET_WORKERS: Final = MetricDefinition(
     "watershed_fleet_workers",
     "gauge",
     "workers",
-    ("target", "kind"),
+    (*_FLEET, "kind"),
     "Workers into a target: `wanted` by the fleet's record, `present` by heartbeats of the last 15 s. Workers of flows "
     "with `transform` are counted with neither, as in `topology fleet status`.",
     "exporter",
@@ -222,7 +225,7 @@ CLUSTER_UP: Final = MetricDefinition(
     "watershed_cluster_up",
     "gauge",
     "",
-    ("cluster",),
+    _CLUSTER,
     "1 where the exporter can read the cluster's control topics, 0 where it cannot.",
     "exporter",
     "It is 0 for a minute.",
@@ -231,8 +234,9 @@ EXPORTER_READ_AGE_SECONDS: Final = MetricDefinition(
     "watershed_exporter_read_age_seconds",
     "gauge",
     "seconds",
-    ("cluster",),
-    "How old the exporter's knowledge of the cluster is. Absent before the first answer.",
+    _CLUSTER,
+    "How old the exporter's knowledge of the cluster is: the time since its last answer, or since the exporter last "
+    "counted, whichever is longer. Absent before the first answer.",
     "exporter",
     "It is over 60 s: all other values of this cluster are as old.",
 )
@@ -268,10 +272,10 @@ MIGRATION_STEP: Final = MetricDefinition(
     "gauge",
     "",
     ("migration", "wave", "step", "state"),
-    "1 for the newest step of the newest run of each wave. state: under_way, waiting (for a person), done or refused, "
-    "and, as soon as the run has ended, how it ended (done, failed, rolled_back, …).",
+    "1 for the newest step of the newest run of each wave. state: under_way, waiting (for a person), done or "
+    "step_refused, and, as soon as the run has ended, how it ended (done, stopped, rolled_back, …).",
     "exporter",
-    "A step is `waiting` for longer than people need, or `refused`, or a run has `failed`.",
+    "A step is `waiting` for longer than people need, or `step_refused` for 5 minutes, or a run has `stopped`.",
 )
 
 METRICS: Final = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from watershed.replicator.alerting.budget_rules import AlertPlace, build_budget_groups
+from watershed.replicator.alerting.budget_rules import AlertPlace, build_budget_groups, match_cluster
 from watershed.replicator.alerting.promql import escape_annotation, match_label, render_promql_seconds
 from watershed.replicator.alerting.rule_group import AlertRule, RuleGroup
 from watershed.replicator.partition_states import REMEDIES, RETRYING
@@ -40,7 +40,8 @@ _PROOFS_LATE: Final = 2  # times `verify.every`: one proof may be slow
 _NO_MATTER_HOW_LONG: Final = "0s"
 _HOLD: Final = "30s"  # with a scrape every 15 s, and 15 s until a worker counts as absent: within a minute
 _LONGEST_TRANSACTION: Final = "15m"  # `transaction.max.timeout.ms` of a broker, by default
-_BROKEN_RUNS: Final = ("failed", "rollback_incomplete", "stopped")
+_BROKEN_RUNS: Final = ("rollback_incomplete", "step_refused", "stopped")
+_BROKEN_HOLD: Final = "5m"  # a refused step is taken back by its run, whose next entry follows at once
 _TAKEN_BACK_RUNS: Final = ("refused", "rolled_back")
 
 
@@ -62,14 +63,16 @@ def _list_target_alerts(topology: Topology, target: str, place: AlertPlace) -> I
     """Of one target cluster, its fleet, and the flows into it."""
     yield from _list_cluster_alerts(target, place)
     flows = [flow for flow in topology.flows if flow.target == target]
-    yield from _list_fleet_alerts(target, flows, place)
+    copied = [flow for flow in flows if not _has_transform(flow)]
+    if copied:
+        yield from _list_fleet_alerts(target, copied, place)
     yield from _list_partition_alerts(target, flows, place)
     yield _build_transaction_alert(target, flows, place)
     yield _build_throttle_alert(target, flows, place)
 
 
 def _list_cluster_alerts(target: str, place: AlertPlace) -> Iterator[AlertRule]:
-    matcher, name = match_label("cluster", [target]), escape_annotation(target)
+    matcher, name = match_cluster([target], place.topology), escape_annotation(target)
     yield AlertRule(
         "WatershedClusterUnreachable", f"max by (cluster) ({CLUSTER_UP.name}{{{matcher}}}) == 0", _HOLD, "critical",
         f"The exporter cannot read cluster {name}",
@@ -88,7 +91,7 @@ def _list_cluster_alerts(target: str, place: AlertPlace) -> Iterator[AlertRule]:
     )  # fmt: skip
     age = f"max by (cluster) ({EXPORTER_READ_AGE_SECONDS.name}{{{matcher}}})"
     yield AlertRule(
-        "WatershedExporterStale", f"{age} > {STALE_AFTER_S} unless on () ({CLUSTER_UP.name}{{{matcher}}} == 0)",
+        "WatershedExporterStale", f"{age} > {STALE_AFTER_S} {_while_reachable(target, place)}",
         _NO_MATTER_HOW_LONG, "warning",
         f"What the exporter says of {name} is old",
         f"The newest that the exporter knows of {name} is {{{{ $value | humanizeDuration }}}} old, and all values are "
@@ -99,8 +102,8 @@ def _list_cluster_alerts(target: str, place: AlertPlace) -> Iterator[AlertRule]:
 
 def _list_fleet_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Iterator[AlertRule]:
     name, file = escape_annotation(target), escape_annotation(place.file)
-    present, wanted = _fleet(target, "present"), _fleet(target, "wanted")
-    reachable = f"unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
+    present, wanted = _fleet(target, "present", place), _fleet(target, "wanted", place)
+    reachable = _while_reachable(target, place)
     running = f'{FLOW_STATE.name}{{{_match_flows(flows)},state="running"}}'
     yield AlertRule(
         "WatershedNoWorker",
@@ -118,8 +121,9 @@ def _list_fleet_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Ite
         "says what keeps the supervisor.",
         "workers-are-missing", place.topology, place.runbooks,
     )  # fmt: skip
-    starts = f"sum by (target) (increase({WORKER_STARTS.name}{{{match_label('target', [target])}}}[15m]))"
-    size = f"clamp_min(max by (target) ({FLEET_WORKERS.name}{{{match_label('target', [target])}}}), 1)"
+    matcher = _match_target(target, place)
+    starts = f"max by (target) (increase({WORKER_STARTS.name}{{{matcher}}}[15m]))"
+    size = f"clamp_min(max by (target) ({FLEET_WORKERS.name}{{{matcher}}}), 1)"
     yield AlertRule(
         "WatershedWorkersRestart", f"{starts} > {_STARTS_A_WORKER} * {size}", _NO_MATTER_HOW_LONG, "warning",
         f"Workers into {name} start again and again",
@@ -139,12 +143,19 @@ def _list_partition_alerts(target: str, flows: list[Flow], place: AlertPlace) ->
         f"`topology status {file}` names them, the offsets, and the command.",
         "a-partition-is-halted", place.topology, place.runbooks,
     )  # fmt: skip
-    reachable = f"unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
-    served = f"unless on () ({_fleet(target, 'present')} == 0)"
+    served = f"unless on () ({_fleet(target, 'present', place)} == 0)"
+    for changing, others in ((False, served), (True, "")):  # a fleet counts only workers of flows without `transform`
+        chosen = [flow for flow in flows if _has_transform(flow) == changing]
+        if chosen:
+            yield from _list_service_alerts(chosen, f"{_while_reachable(target, place)} {others}".strip(), place)
+
+
+def _list_service_alerts(flows: list[Flow], condition: str, place: AlertPlace) -> Iterator[AlertRule]:
+    """Of partitions that nobody serves well. condition: when no other alert tells the cause."""
+    matcher, file = _match_flows(flows), escape_annotation(place.file)
     retrying = f'{PARTITIONS.name}{{{matcher},state="{RETRYING}"}}'
     yield AlertRule(
-        "WatershedPartitionsRetry",
-        f"max by (flow) ({retrying}) > 0 {reachable} {served}", _HOLD, "critical",
+        "WatershedPartitionsRetry", f"max by (flow) ({retrying}) > 0 {condition}", _HOLD, "critical",
         "A cluster does not answer the workers of flow {{ $labels.flow }}",
         "{{ $value }} partitions wait for brokers that do not answer; they go on by themselves when these do. "
         f"`topology status {file}` names the broker and its error.",
@@ -152,9 +163,9 @@ def _list_partition_alerts(target: str, flows: list[Flow], place: AlertPlace) ->
     )  # fmt: skip
     yield AlertRule(
         "WatershedPartitionsSilent",
-        f"max by (flow) ({PARTITIONS_SILENT.name}{{{matcher}}}) > 0 {reachable} {served}", _HOLD, "critical",
+        f"max by (flow) ({PARTITIONS_SILENT.name}{{{matcher}}}) > 0 {condition}", _HOLD, "critical",
         "Nobody reports of partitions of flow {{ $labels.flow }}",
-        "{{ $value }} partitions of a running flow have no worker that reports, though there are workers. "
+        "{{ $value }} partitions of a running flow have no worker that reports, though others may. "
         f"`topology fleet status {file}` shows which workers are ill; their logs say why.",
         "workers-are-missing", place.topology, place.runbooks,
     )  # fmt: skip
@@ -170,8 +181,7 @@ def _build_transaction_alert(target: str, flows: list[Flow], place: AlertPlace) 
     )
     told_elsewhere = (
         f"unless on (flow) (max by (flow) ({PARTITIONS_SILENT.name}{{{matcher}}}) > 0)"
-        f" unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [target])}}} == 0)"
-        f" unless on () ({_fleet(target, 'present')} == 0)"
+        f" {_while_reachable(target, place)}"
     )
     return AlertRule(
         "WatershedTransactionHangs", f"max by (flow) ({stuck}) {told_elsewhere}", _LONGEST_TRANSACTION, "critical",
@@ -184,12 +194,14 @@ def _build_transaction_alert(target: str, flows: list[Flow], place: AlertPlace) 
 
 def _build_throttle_alert(target: str, flows: list[Flow], place: AlertPlace) -> AlertRule:
     name = escape_annotation(target)
-    throttled = f"sum by (target) (rate({THROTTLED_SECONDS.name}{{{match_label('target', [target])}}}[5m]))"
+    waited = f"max by (target) (rate({THROTTLED_SECONDS.name}{{{_match_target(target, place)}}}[5m]))"
+    throttled = f"{waited} / clamp_min({_fleet(target, 'present', place)}, 1)"
     behind = f"max(deriv({FLOW_LAG_SECONDS.name}{{{_match_flows(flows)}}}[5m])) > 0.02"
     return AlertRule(
         "WatershedThrottled", f"{throttled} > 0.5 and on () ({behind})", "5m", "warning",
         f"Quotas slow the workers into {name} down, and lag grows",
-        "Brokers ask the workers to wait for {{ $value | humanize }} s in each second, and the flows fall behind. "
+        "Brokers ask each worker to wait for {{ $value | humanize }} s in each second, added up over its connections, "
+        "and the flows fall behind. "
         "Raise the quota of the workers' principal or client id at the source and the target, or lower the traffic.",
         "brokers-throttle", place.topology, place.runbooks,
     )  # fmt: skip
@@ -231,10 +243,11 @@ def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
         "before-anything-is-touched", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
-        "WatershedMigrationBroken", _steps(place, _BROKEN_RUNS), _NO_MATTER_HOW_LONG, "critical",
+        "WatershedMigrationBroken", _steps(place, _BROKEN_RUNS), _BROKEN_HOLD, "critical",
         f"{named} stands between the clusters: {{{{ $labels.state }}}}",
-        f"The run ended at {{{{ $labels.step }}}} and is unfinished. `topology journal {file}` says what was done; go "
-        f"on with `topology migrate {file} --resume`.",
+        f"The run stands still at {{{{ $labels.step }}}} and is unfinished: it ended, or its process died before it "
+        f"took the step back. `topology journal {file}` says what was done; go on with "
+        f"`topology migrate {file} --resume`.",
         "behind-the-point-of-no-return", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
@@ -251,8 +264,21 @@ def _steps(place: AlertPlace, states: tuple[str, ...] | list[str]) -> str:
     return f"max by (migration, wave, step, state) ({MIGRATION_STEP.name}{{{matchers}}}) == 1"
 
 
-def _fleet(target: str, kind: str) -> str:
-    return f'max by (target) ({FLEET_WORKERS.name}{{{match_label("target", [target])},kind="{kind}"}})'
+def _fleet(target: str, kind: str, place: AlertPlace) -> str:
+    return f'max by (target) ({FLEET_WORKERS.name}{{{_match_target(target, place)},kind="{kind}"}})'
+
+
+def _match_target(target: str, place: AlertPlace) -> str:
+    return f"{match_label('topology', [place.topology])},{match_label('target', [target])}"
+
+
+def _while_reachable(target: str, place: AlertPlace) -> str:
+    """Of two exporters of one file, one that works is enough."""
+    return f"unless on () (max({CLUSTER_UP.name}{{{match_cluster([target], place.topology)}}}) == 0)"
+
+
+def _has_transform(flow: Flow) -> bool:
+    return flow.settings.get("transform") is not None
 
 
 def _match_flows(flows: tuple[Flow, ...] | list[Flow]) -> str:

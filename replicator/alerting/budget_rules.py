@@ -21,7 +21,7 @@ from watershed.replicator.alerting.promql import (
 )
 from watershed.replicator.alerting.rule_group import AlertRule, AlertSeverity, RecordingRule, RuleGroup
 from watershed.topology.flow_budgets import LONGEST_MEASURED_LATENCY_MS, OUTAGE_WARNING_SHARE, read_flow_budgets
-from watershed.topology.metric_catalogue import CLUSTER_UP, FLOW_LAG_SECONDS, FLOW_STATE, PARTITIONS
+from watershed.topology.metric_catalogue import CLUSTER_UP, FLOW_LAG_SECONDS, FLOW_STATE, PARTITIONS, PARTITIONS_SILENT
 from watershed.topology.metric_catalogue import REPLICATION_LATENCY_SECONDS as LATENCY
 from watershed.topology.model import Flow, Topology
 from watershed.topology.quantities import render_duration
@@ -153,7 +153,8 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
     if budgets.lag_max is not None:
         limit = render_duration(budgets.lag_max)
         yield AlertRule(
-            "WatershedLagOverMax", f"{_lag_over(flow, budgets.lag_max)} {_only_while_copying(flow)}", _HOLD, "critical",
+            "WatershedLagOverMax", f"{_lag_over(flow, budgets.lag_max)} {_only_while_copying(flow, place)}", _HOLD,
+            "critical",
             f"Flow {name} is more than {limit} behind",
             f"{waits}; `slo.lag.max` allows {limit}. See which partitions wait: `topology status {file}`.",
             "a-flow-is-behind", place.topology, place.runbooks,
@@ -180,30 +181,41 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
 
 
 def _lag_over(flow: Flow, milliseconds: float) -> str:
-    """A flow that nobody serves goes on waiting, so this does not ask whether it is meant to run."""
+    """A flow that nobody serves goes on waiting, and the exporter ages the lag of silent partitions; so this does not
+    ask whether it is meant to run."""
     lag = f"max by (flow) ({FLOW_LAG_SECONDS.name}{{{match_label('flow', [flow.id])}}})"
     return f"{lag} > {render_promql_seconds(milliseconds)}"
 
 
-def _only_while_copying(flow: Flow) -> str:
-    """`slo.lag.max` counts while the flow is meant to run and both clusters answer; another alert says when not."""
+def _only_while_copying(flow: Flow, place: AlertPlace) -> str:
+    """`slo.lag.max` counts while the flow is meant to run, workers report and both clusters answer; another alert says
+    when not."""
     matcher = match_label("flow", [flow.id])
+    clusters = match_cluster([flow.source, flow.target], place.topology)
     return (
         f'and on (flow) ({FLOW_STATE.name}{{{matcher},state="running"}} == 1)'
         f' unless on (flow) ({PARTITIONS.name}{{{matcher},state="retrying"}} > 0)'
-        f" unless on () ({CLUSTER_UP.name}{{{match_label('cluster', [flow.source, flow.target])}}} == 0)"
+        f" unless on (flow) ({PARTITIONS_SILENT.name}{{{matcher}}} > 0)"
+        f" unless on () (max by (cluster) ({CLUSTER_UP.name}{{{clusters}}}) == 0)"
     )
 
 
+def match_cluster(clusters: list[str], topology: str) -> str:
+    """A matcher for what the topology's exporters tell of clusters: another topology may have a cluster in common."""
+    return f"{match_label('topology', [topology])},{match_label('cluster', clusters)}"
+
+
 def _build_end_to_end_alert(flow: Flow, hops: tuple[Flow, ...], limit_ms: int, place: AlertPlace) -> AlertRule:
-    """A record may wait on every hop, so what waits longest on each hop is added up."""
+    """A record may wait on every hop, so what waits longest on each hop is added up; not while nobody reports of one:
+    another alert says so."""
     limit, name = render_duration(limit_ms), escape_annotation(flow.id)
     way = " → ".join(map(escape_annotation, (hops[0].source, *(hop.target for hop in hops))))
+    reported = match_label("flow", [hop.id for hop in hops])
     waiting = " + ".join(f"max({FLOW_LAG_SECONDS.name}{{{match_label('flow', [hop.id])}}})" for hop in hops)
     return AlertRule(
         "WatershedEndToEndOverMax",
         f'label_replace({waiting}, "flow", {quote_label(flow.id.replace("$", "$$"))}, "", "") '
-        f"> {render_promql_seconds(limit_ms)}",
+        f"> {render_promql_seconds(limit_ms)} unless on () (max({PARTITIONS_SILENT.name}{{{reported}}}) > 0)",
         _HOLD, "critical",
         f"Records may be more than {limit} late over {way}",
         f"The oldest uncopied records of all hops of {way} wait {{{{ $value | humanizeDuration }}}} together; "

@@ -24,8 +24,8 @@ _FOLLOWERS: Final = "follower_bytes"
 class WorkerCollector(Collector):
     """A prometheus_client collector over `scrape`."""
 
-    def __init__(self, scrape: Callable[[], MetricsSnapshot], worker: str, target: str) -> None:
-        self._scrape, self._worker, self._target = scrape, worker, target
+    def __init__(self, scrape: Callable[[], MetricsSnapshot], worker: str, target: str, topology: str) -> None:
+        self._scrape, self._worker, self._target, self._topology = scrape, worker, target, topology
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metric families; Prometheus calls it for each scrape."""
@@ -34,7 +34,8 @@ class WorkerCollector(Collector):
         yield from build_partition_families(reports)
         yield from build_flow_families(reports, seen.beside, seen.totals)
         yield build_samples(catalogue.BUFFERED_BYTES, [((), seen.buffered)])
-        yield build_samples(catalogue.THROTTLED_SECONDS, [((self._target,), seen.counters.get(_THROTTLED, 0.0))])
+        throttled = seen.counters.get(_THROTTLED, 0.0)
+        yield build_samples(catalogue.THROTTLED_SECONDS, [((self._topology, self._target), throttled)])
         yield build_samples(catalogue.FOLLOWER_BYTES, [((), seen.counters.get(_FOLLOWERS, 0.0))])
         labels = self._worker, self._target, str(os.getpid()), describe_product_version()
         yield build_samples(catalogue.WORKER_INFO, [(labels, 1)])

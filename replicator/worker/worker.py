@@ -121,7 +121,8 @@ def run_worker(
             from watershed.replicator.worker.metrics import WorkerCollector
             from watershed.replicator.worker.metrics_endpoint import serve_endpoint
 
-            serve_endpoint(WorkerCollector(worker.scrape, worker_id, target.alias), worker.read_health, *metrics)
+            collector = WorkerCollector(worker.scrape, worker_id, target.alias, topology)
+            serve_endpoint(collector, worker.read_health, *metrics)
         while not stop.is_set() and not worker.is_fleet_stopped() and not worker.is_superseded():
             worker.step()
     finally:

@@ -37,7 +37,8 @@ _ABSENT_LIVES: Final = 10_000  # more workers than the largest fleets replace in
 
 @dataclass(slots=True)
 class WorkerTotals:
-    """flows: flow → totals. throttled_s, starts: of workers that the heartbeats name. Not thread-safe."""
+    """flows: flow → totals. throttled_s, starts: of workers that the heartbeats name; starts are not counted
+    of workers of flows with `transform`, which no fleet counts. Not thread-safe."""
 
     flows: dict[str, FlowTotals] = field(default_factory=dict)
     throttled_s: float = 0.0
@@ -57,7 +58,7 @@ class WorkerTotals:
         for beat in named.values():
             life = _Life(beat.worker, beat.began_ms)
             before = None if known is None else known.get(life, _UNBORN)
-            if before is _UNBORN and beat.began_ms:  # earlier versions do not tell
+            if before is _UNBORN and beat.began_ms and not beat.transforms:  # earlier versions do not tell
                 self.starts += 1
             lives[life] = self._follow(before, beat)
         self._lives = lives

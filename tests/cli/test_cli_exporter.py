@@ -123,7 +123,7 @@ def test_lag_states_and_silence(plan: Plan) -> None:
     scraped = Scraped(plan, build_snapshot(plan, report(0), report(1, age_ms=60_000)))
     told = scraped.turn()
     assert told["watershed_flow_lag_records", FLOW] == 5
-    assert told["watershed_flow_lag_seconds", FLOW] == 3.0
+    assert told["watershed_flow_lag_seconds", FLOW] == pytest.approx(63.0, abs=5), "what is silent goes on waiting"
     assert told["watershed_lag_records", FLOW, "orders", "orders", "1"] == 3
     assert told["watershed_partitions", FLOW, "silent"] == 1
     assert told["watershed_partitions_silent", FLOW] == 1
@@ -135,11 +135,21 @@ def test_lag_states_and_silence(plan: Plan) -> None:
     )
 
 
+def test_a_caught_up_partition_that_nobody_serves_ages_and_a_halt_stays_told(plan: Plan) -> None:
+    halted = replace(report(1, age_ms=60_000), state="source_expired")
+    told = Scraped(plan, build_snapshot(plan, replace(report(0, age_ms=7_200_000), lag_ms=0), halted)).turn()
+    assert told["watershed_flow_lag_seconds", FLOW] == pytest.approx(7_200, abs=5)
+    assert told["watershed_partitions", FLOW, "source_expired"] == 1
+    assert told["watershed_partitions", FLOW, "silent"] == 1
+    assert told["watershed_partitions_silent", FLOW] == 2
+
+
 def test_a_flow_that_is_not_meant_to_run_is_not_silent(plan: Plan) -> None:
     snapshot = build_snapshot(plan, report(0, age_ms=60_000))
     flows = {FLOW: dict(snapshot.flows[FLOW]) | {"state": "stopped"}}
     told = Scraped(plan, replace(snapshot, flows=flows)).turn()
     assert (told["watershed_partitions_silent", FLOW], told["watershed_flow_state", FLOW, "stopped"]) == (0, 1)
+    assert told["watershed_flow_lag_seconds", FLOW] == 1.5, "nobody waits for it"
 
 
 def test_workers_are_counted_while_they_are_heard_and_their_counts_stay(plan: Plan) -> None:
@@ -155,31 +165,68 @@ def test_workers_are_counted_while_they_are_heard_and_their_counts_stay(plan: Pl
         heartbeat("gone", 700_000, **ours),
     )
     told = scraped.turn(build_snapshot(plan, report(0), beats=two))
-    assert told["watershed_fleet_workers", TARGET, "present"] == 1
-    assert told["watershed_fleet_workers", TARGET, "wanted"] == 3
+    assert told["watershed_fleet_workers", plan.topology, TARGET, "present"] == 1
+    assert told["watershed_fleet_workers", plan.topology, TARGET, "wanted"] == 3
     assert told["watershed_worker_last_seen_seconds", TARGET, "w1"] == pytest.approx(20, abs=5)
     assert ("watershed_worker_last_seen_seconds", TARGET, "gone") not in told
     assert told["watershed_worker_info", "w2", TARGET, "4", "1.2"] == 1
     assert told["watershed_copied_records_total", FLOW] == 9
     assert told["watershed_replication_latency_seconds_count", FLOW] == 9
-    assert told["watershed_throttled_seconds_total", TARGET] == 0.5
+    assert told["watershed_throttled_seconds_total", plan.topology, TARGET] == 0.5
     assert scraped.turn(build_snapshot(plan, beats=()))["watershed_copied_records_total", FLOW] == 9
 
 
 def test_a_cluster_that_is_down_is_told_and_keeps_what_was_known(plan: Plan) -> None:
     scraped = Scraped(plan, build_snapshot(plan, report(0)))
-    assert scraped.turn()["watershed_cluster_up", TARGET] == 1
+    assert scraped.turn()["watershed_cluster_up", plan.topology, TARGET] == 1
     old = replace(scraped.snapshots[TARGET], answered_at=time.time() - 100, problem="unreachable")
     told = scraped.turn(old)
-    assert told["watershed_cluster_up", TARGET] == 0
-    assert told["watershed_exporter_read_age_seconds", TARGET] == pytest.approx(100, abs=5)
+    assert told["watershed_cluster_up", plan.topology, TARGET] == 0
+    assert told["watershed_exporter_read_age_seconds", plan.topology, TARGET] == pytest.approx(100, abs=5)
     assert told["watershed_partitions_silent", FLOW] == 0, "nobody knows"
     assert told["watershed_flow_lag_records", FLOW] == 2
 
 
+def test_topologies_that_share_a_cluster_have_series_of_their_own(plan: Plan) -> None:
+    other = replace(
+        plan, topology="other", migration=None, flows=tuple(replace(each, id=f"{each.id}-2") for each in plan.flows)
+    )
+    ours, theirs = {"topology": plan.topology}, {"topology": "other"}
+    beats = (heartbeat("w1", 0, **ours), heartbeat("w2", 0, **theirs), heartbeat("w3", 0, **theirs))
+    scraped = Scraped(plan, build_snapshot(plan, beats=beats))
+    scraped.collector = EstateCollector([plan, other], 1_000, read=scraped._read)
+    scraped.turn()
+    later = (
+        *(replace(each, throttled_s=0.5) for each in beats),
+        heartbeat("w4", 0, **theirs),
+        heartbeat("changes", 0, transforms=True, **theirs),
+        heartbeat("foreign", 0, topology="a third"),
+    )
+    told = scraped.turn(build_snapshot(plan, beats=later))
+    kinds = {"watershed_fleet_workers": ["present"], "watershed_worker_starts_total": []}
+    kinds["watershed_throttled_seconds_total"] = []
+    of = {
+        topology: [told[name, topology, TARGET, *kind] for name, kind in kinds.items()]
+        for topology in (plan.topology, "other")
+    }
+    assert of == {plan.topology: [1, 0, 0.5], "other": [3, 1, 1.0]}
+    assert told["watershed_cluster_up", "other", TARGET] == told["watershed_cluster_up", plan.topology, TARGET] == 1
+
+
+def test_what_it_knows_is_as_old_as_the_last_turn_of_its_loop(plan: Plan) -> None:
+    scraped = Scraped(plan, build_snapshot(plan, report(0)))
+    scraped.turn()
+    scraped.collector._turned_at -= 90  # its loop hangs, and the thread of the cluster goes on
+    told = {each.name: each for each in scraped.collector.collect()}
+    [age] = told["watershed_exporter_read_age_seconds"].samples
+    assert age.value == pytest.approx(90, abs=5)
+    up = [each.value for each in told["watershed_cluster_up"].samples if each.labels["cluster"] == TARGET]
+    assert up == [1]
+
+
 def test_it_is_ready_when_each_cluster_was_read_or_does_not_answer(plan: Plan) -> None:
     scraped = Scraped(plan, ClusterSnapshot())
-    assert scraped.turn()["watershed_cluster_up", TARGET] == 0
+    assert scraped.turn()["watershed_cluster_up", plan.topology, TARGET] == 0
     others = [alias for alias in scraped.snapshots if alias != TARGET]
     for alias in others:
         scraped.snapshots[alias] = ClusterSnapshot(problem="unreachable")

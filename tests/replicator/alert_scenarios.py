@@ -33,16 +33,22 @@ migration:
 """
 LATENCY = "watershed_replication_latency_seconds"
 QUIET = {
-    'watershed_cluster_up{cluster="b"}': "1x90",
-    'watershed_cluster_up{cluster="c"}': "1x90",
-    'watershed_exporter_read_age_seconds{cluster="b"}': "1x90",
-    'watershed_exporter_read_age_seconds{cluster="c"}': "1x90",
-    'watershed_fleet_workers{target="b",kind="wanted"}': "2x90",
-    'watershed_fleet_workers{target="b",kind="present"}': "2x90",
-    'watershed_fleet_workers{target="c",kind="wanted"}': "1x90",
-    'watershed_fleet_workers{target="c",kind="present"}': "1x90",
-    'watershed_worker_starts_total{target="b"}': "0x90",
-    'watershed_throttled_seconds_total{target="b"}': "0x90",
+    # Another topology shares the cluster and is stopped, and a second exporter of this one does not reach it: neither
+    # must silence an alert.
+    'watershed_cluster_up{topology="other",cluster="b"}': "0x90",
+    'watershed_fleet_workers{topology="other",target="b",kind="wanted"}': "0x90",
+    'watershed_fleet_workers{topology="other",target="b",kind="present"}': "0x90",
+    'watershed_cluster_up{topology="move",cluster="b",instance="second"}': "0x90",
+    'watershed_cluster_up{topology="move",cluster="b"}': "1x90",
+    'watershed_cluster_up{topology="move",cluster="c"}': "1x90",
+    'watershed_exporter_read_age_seconds{topology="move",cluster="b"}': "1x90",
+    'watershed_exporter_read_age_seconds{topology="move",cluster="c"}': "1x90",
+    'watershed_fleet_workers{topology="move",target="b",kind="wanted"}': "2x90",
+    'watershed_fleet_workers{topology="move",target="b",kind="present"}': "2x90",
+    'watershed_fleet_workers{topology="move",target="c",kind="wanted"}': "1x90",
+    'watershed_fleet_workers{topology="move",target="c",kind="present"}': "1x90",
+    'watershed_worker_starts_total{topology="move",target="b"}': "0x90",
+    'watershed_throttled_seconds_total{topology="move",target="b"}': "0x90",
     'watershed_flow_state{flow="a-to-b",state="running"}': "1x90",
     'watershed_flow_state{flow="b-to-c",state="running"}': "1x90",
     'watershed_flow_lag_seconds{flow="a-to-b"}': "1x90",
@@ -81,9 +87,9 @@ def change_after(before: str, after: str) -> str:
 def cluster_down(cluster: str) -> dict[str, str]:
     target = f'target="{cluster}"'
     return {
-        f'watershed_cluster_up{{cluster="{cluster}"}}': change_after("1", "0"),
-        f'watershed_exporter_read_age_seconds{{cluster="{cluster}"}}': "1x59 30+30x30",
-        f'watershed_fleet_workers{{{target},kind="present"}}': change_after("2", "0"),
+        f'watershed_cluster_up{{topology="move",cluster="{cluster}"}}': change_after("1", "0"),
+        f'watershed_exporter_read_age_seconds{{topology="move",cluster="{cluster}"}}': "1x59 30+30x30",
+        f'watershed_fleet_workers{{topology="move",{target},kind="present"}}': change_after("2", "0"),
     }
 
 
@@ -97,13 +103,13 @@ SCENARIOS = (
     ),
     AlertScenario(
         "exporter stands still",
-        {'watershed_exporter_read_age_seconds{cluster="b"}': "1x59 30+31x30"},
+        {'watershed_exporter_read_age_seconds{topology="move",cluster="b"}': "1x59 30+31x30"},
         ("WatershedExporterStale",),
     ),
     AlertScenario(
         "last worker killed",
         {
-            'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "0"),
+            'watershed_fleet_workers{topology="move",target="b",kind="present"}': change_after("2", "0"),
             'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "3"),
         },
         ("WatershedNoWorker",),
@@ -111,14 +117,14 @@ SCENARIOS = (
     AlertScenario(
         "fleet stopped on purpose",
         {
-            'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "0"),
-            'watershed_fleet_workers{target="b",kind="wanted"}': change_after("2", "0"),
+            'watershed_fleet_workers{topology="move",target="b",kind="present"}': change_after("2", "0"),
+            'watershed_fleet_workers{topology="move",target="b",kind="wanted"}': change_after("2", "0"),
         },
         (),
     ),
     AlertScenario(
         "one of two workers killed",
-        {'watershed_fleet_workers{target="b",kind="present"}': change_after("2", "1")},
+        {'watershed_fleet_workers{topology="move",target="b",kind="present"}': change_after("2", "1")},
         ("WatershedWorkersMissing",),
     ),
     AlertScenario(
@@ -127,8 +133,16 @@ SCENARIOS = (
         ("WatershedPartitionsSilent",),
     ),
     AlertScenario(
+        "lag of silent partitions breaks no budget of its own, but a failover would lose it",
+        {
+            'watershed_partitions_silent{flow="a-to-b"}': change_after("0", "2"),
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "601"),
+        },
+        ("WatershedPartitionsSilent", "WatershedFailoverWouldLoseMore"),
+    ),
+    AlertScenario(
         "workers start again and again",
-        {'watershed_worker_starts_total{target="b"}': "0+1x90"},
+        {'watershed_worker_starts_total{topology="move",target="b"}': "0+1x90"},
         ("WatershedWorkersRestart",),
     ),
     AlertScenario(
@@ -206,7 +220,14 @@ SCENARIOS = (
     ),
     AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "172801x90"}, ("WatershedProofOld",)),
     AlertScenario("a step waits", {STEP % "waiting": "1x90"}, ("WatershedMigrationWaits",)),
-    AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",)),
+    AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",), 36),
+    AlertScenario("a step was refused just now", {STEP % "step_refused": change_after("0", "1")}, ()),
+    AlertScenario(
+        "a run died before its rollback",
+        {STEP % "step_refused": change_after("0", "1")},
+        ("WatershedMigrationBroken",),
+        36,
+    ),
     AlertScenario(
         "a run was taken back", {STEP % "rolled_back": change_after("0", "1")}, ("WatershedMigrationTakenBack",)
     ),
@@ -234,13 +255,15 @@ SCENARIOS = (
     AlertScenario(
         "throttled and ever later",
         {
-            'watershed_throttled_seconds_total{target="b"}': "0+20x90",
+            'watershed_throttled_seconds_total{topology="move",target="b"}': "0+40x90",
             'watershed_flow_lag_seconds{flow="a-to-b"}': "0x59 0+1.5x30",
         },
         ("WatershedThrottled",),
         40,
     ),
-    AlertScenario("throttled, and keeps up", {'watershed_throttled_seconds_total{target="b"}': "0+20x90"}, ()),
+    AlertScenario(
+        "throttled, and keeps up", {'watershed_throttled_seconds_total{topology="move",target="b"}': "0+40x90"}, ()
+    ),
 )
 
 

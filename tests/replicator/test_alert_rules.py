@@ -134,3 +134,16 @@ def test_the_command_writes_both_kinds(tmp_path: Path) -> None:
     resource = yaml.safe_load(ran.output)
     assert (resource["kind"], resource["metadata"]["name"]) == ("PrometheusRule", "watershed-move")
     assert resource["spec"] == yaml.safe_load(written.read_text())
+
+
+def test_a_target_with_transformed_flows_only_has_no_fleet_to_miss() -> None:
+    text = FILE.replace(
+        "target: c\n    topics: {include: [orders]}",
+        """target: c
+    topics: {include: [orders]}
+    transform: {where: "offset >= 0"}""",
+    )
+    rules = [rule for rule in list_alert_rules(build_groups(text)) if 'target="c"' in rule.expression]
+    assert [rule.name for rule in rules] == ["WatershedThrottled"]
+    silent = [each for each in list_alert_rules(build_groups(text)) if each.name == "WatershedPartitionsSilent"]
+    assert ["fleet_workers" in each.expression for each in silent] == [True, False]

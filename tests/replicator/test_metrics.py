@@ -50,7 +50,7 @@ BESIDE = [SyncReport("a-to-b", "groups", "billing", "equal"), SyncReport("a-to-b
 @pytest.fixture
 def endpoint():
     collector = WorkerCollector(
-        lambda: MetricsSnapshot(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE, TOTALS), "w1", "b"
+        lambda: MetricsSnapshot(REPORTS, {"throttled_seconds": 0.25}, 4096, BESIDE, TOTALS), "w1", "b", "move"
     )
     server, thread = serve_endpoint(collector, lambda: HEALTH[-1], "127.0.0.1", 0)
     yield f"http://127.0.0.1:{server.server_port}/metrics"
@@ -80,7 +80,7 @@ def test_a_scrape(endpoint):
     assert samples["watershed_latency_seconds_sum", (("flow", "a-to-b"),)] == pytest.approx(60.196)
     assert ("watershed_lag_records", one) not in samples  # not known is not zero
     assert samples["watershed_partitions", (("flow", "a-to-b"), ("state", "source_expired"))] == 1
-    assert samples["watershed_throttled_seconds_total", (("target", "b"),)] == 0.25
+    assert samples["watershed_throttled_seconds_total", (("target", "b"), ("topology", "move"))] == 0.25
     assert samples["watershed_copied_records_total", (("flow", "a-to-b"),)] == 100
     assert samples["watershed_replication_latency_seconds_count", (("flow", "a-to-b"),)] == 98
     assert samples["watershed_flow_lag_records", (("flow", "a-to-b"),)] == 2
@@ -92,7 +92,7 @@ def test_a_scrape(endpoint):
 
 
 def test_a_worker_serves_what_the_catalogue_says_and_nothing_else():
-    collector = WorkerCollector(lambda: MetricsSnapshot(REPORTS, {}, 0, BESIDE, TOTALS), "w1", "b")
+    collector = WorkerCollector(lambda: MetricsSnapshot(REPORTS, {}, 0, BESIDE, TOTALS), "w1", "b", "move")
     served = {(f"{each.name}_total" if each.type == "counter" else each.name): each for each in collector.collect()}
     defined = {each.name: each for each in METRICS if each.served_by != "exporter"}
     assert served.keys() == defined.keys()
@@ -104,7 +104,7 @@ def test_a_worker_serves_what_the_catalogue_says_and_nothing_else():
 
 def test_many_partitions_are_told_by_flow_only():
     many = [replace(REPORTS[0], partition=number) for number in range(PARTITION_SERIES_LIMIT + 1)]
-    collector = WorkerCollector(lambda: MetricsSnapshot(many, {}, 0), "w1", "b")
+    collector = WorkerCollector(lambda: MetricsSnapshot(many, {}, 0), "w1", "b", "move")
     families = {family.name: family for family in collector.collect()}
     assert "watershed_lag_records" not in families
     assert families["watershed_flow_lag_records"].samples[0].value == 2 * len(many)
@@ -137,5 +137,8 @@ def test_an_address_that_is_taken(endpoint):
     port = int(endpoint.rpartition(":")[2].split("/")[0])
     with pytest.raises(MetricsUnavailable, match=f"127.0.0.1:{port}.*another address"):
         serve_endpoint(
-            WorkerCollector(lambda: MetricsSnapshot((), {}, 0), "w2", "b"), lambda: HEALTH[-1], "127.0.0.1", port
+            WorkerCollector(lambda: MetricsSnapshot((), {}, 0), "w2", "b", "move"),
+            lambda: HEALTH[-1],
+            "127.0.0.1",
+            port,
         )

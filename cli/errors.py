@@ -13,7 +13,7 @@ import traceback
 
 import click
 
-_OURS = {"topology", "clusters", "replicator", "cutover", "spark", "plugins", "lab", "cli"}
+_OURS = "watershed"  # the import package (decision 0128)
 # what a missing package is called on the command line of pip: import name -> extra of watershed
 _EXTRAS = {
     "confluent_kafka": "kafka",
@@ -67,7 +67,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         return _missing(error), 2
     if isinstance(code, int):
         return str(error), code
-    if type(error).__module__.partition(".")[0] in _OURS:
+    if type(error).__module__.partition(".")[0] == _OURS:
         return str(error), 2
     if isinstance(error, OSError) and error.strerror:
         at = f"{_name(error.filename)}: " if error.filename else ""
@@ -90,7 +90,7 @@ def _missing(error: ModuleNotFoundError) -> str:
         return (
             f"this command needs the package `{name}`, which is not installed: pip install 'watershed[{_EXTRAS[name]}]'"
         )
-    if name in _OURS:
+    if name == _OURS:
         return f"this command needs `{error.name}`, which this installation of Watershed does not have."
     return f"the package `{error.name}` is not installed: pip install {name}"
 

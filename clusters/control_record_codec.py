@@ -29,6 +29,10 @@ from watershed.topology.errors import UnknownKeys
 
 VERSION_KEY: Final = "schema"
 _NEWER: Final = "Use the version of Watershed that wrote it, or a newer one"
+_NEWER_OR_MISSPELT: Final = (
+    f"{_NEWER}. Where no newer version was ever in use, somebody wrote it by hand: while nothing that it is about has "
+    "moved, delete it with a tombstone (a record with this key and no value) and run `topology apply`"
+)
 _Conversion = Callable[[Any], Any]
 
 
@@ -99,11 +103,13 @@ class ControlRecordBody:
             if not why and key is not None and getattr(record, "key", key) != key:
                 why = "it is about something else than its key"
         except UNREADABLE_ERRORS as error:
-            is_newer = isinstance(error, UnknownKeys) or (at == VERSION_KEY and _is_newer(value, cls.FORMAT))
+            has_unknown = isinstance(error, UnknownKeys)
+            is_newer = has_unknown or (at == VERSION_KEY and _is_newer(value, cls.FORMAT))
             at, why = _describe(error, at)
-            raise cls._unreadable(why, at, key, is_newer=is_newer) from None
+            remedy = _NEWER_OR_MISSPELT if has_unknown else _NEWER if at == VERSION_KEY else cls.FORMAT.remedy
+            raise cls._unreadable(why, at, key, remedy, is_newer=is_newer) from None
         if why:
-            raise cls._unreadable(why, at, key)
+            raise cls._unreadable(why, at, key, cls.FORMAT.remedy)
         return record
 
     def explain_invalid(self) -> str:
@@ -111,10 +117,11 @@ class ControlRecordBody:
         return ""
 
     @classmethod
-    def _unreadable(cls, why: str, at: str, key: str | None, *, is_newer: bool = False) -> UnreadableControlRecord:
+    def _unreadable(
+        cls, why: str, at: str, key: str | None, remedy: str, *, is_newer: bool = False
+    ) -> UnreadableControlRecord:
         form = cls.FORMAT
         where = "" if key is None else f" under key {key!r:.200}"
-        remedy = _NEWER if is_newer or at == VERSION_KEY else form.remedy
         text = f"{form.topic} holds {form.name}{where} that this version cannot read: {why}"
         return UnreadableControlRecord(
             f"{text}. {remedy}." if remedy else text, topic=form.topic, key=key or "", field=at, is_newer=is_newer

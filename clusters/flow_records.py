@@ -10,7 +10,7 @@ from watershed.clusters.control_record_codec import ControlRecordBody, ControlRe
 from watershed.clusters.control_records import read_latest_records
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from watershed.clusters.control_values import ControlValue
-from watershed.clusters.errors import TopicMissing
+from watershed.clusters.errors import TopicMissing, UnreadableControlRecord
 from watershed.clusters.fleet import FLEET_PREFIX, PLACEMENT_PREFIX, SUPERVISOR_PREFIX
 from watershed.clusters.partition_orders import (
     PartitionMove,
@@ -186,6 +186,21 @@ def read_flows(settings: ConnectionSettings, unreadable: dict[str, ValueError] |
         )
     except TopicMissing:
         return {}
+
+
+def read_flow_to_change(settings: ConnectionSettings, flow_id: str) -> FlowRecord | None:
+    """The flow's record for somebody who writes it again; None without one.
+
+    Raises UnreadableControlRecord where a newer version wrote the newest record: the one before it still counts for
+    who only reads, but written again it would undo what the newer one says of topics that have moved. A record that
+    no version wrote may be written over.
+    """
+    unreadable: dict[str, ValueError] = {}
+    found = read_flows(settings, unreadable).get(flow_id)
+    error = unreadable.get(flow_id)
+    if isinstance(error, UnreadableControlRecord) and error.is_newer:
+        raise error
+    return found
 
 
 def write_flow(writer: ControlWriter, record: FlowRecord) -> int:

@@ -21,6 +21,12 @@ from watershed.cutover.journal.hash_chain import (
 )
 from watershed.cutover.run_plan import RunPlan
 from watershed.cutover.step_runner import RunResult, RunState
+from watershed.cutover.steps_of_other_versions import (
+    list_step_names,
+    refuse_lost_undos,
+    refuse_other_steps,
+    refuse_unknown_steps,
+)
 from watershed.cutover.wave_states import refuse_early_wave
 from watershed.topology.migration_waves import WaveStrategy, compute_wave_hash
 from watershed.topology.plan import Plan
@@ -110,6 +116,8 @@ def claim_run(journal: Journal, plan: Plan, run_plan: RunPlan, request: ClaimReq
     if earlier is not None and open_run and open_run[0].run == earlier.run:
         # This unfinished run is the one we roll back. Its process may still live: our first entry voids its next one.
         open_run = []
+    if earlier is not None:
+        refuse_unknown_steps(chain.run(earlier.run))
     if open_run:
         return _continue(journal, open_run, plan, run_plan, request)
     if run is not None and (before := chain.run(run)):
@@ -145,29 +153,10 @@ def _describe_beginning(plan: Plan, run_plan: RunPlan) -> dict[str, Any]:
     wave, earlier = run_plan.wave, run_plan.earlier
     begun: dict[str, Any] = {"topology": plan.topology, "kind": run_plan.kind, "wave": wave.name, "plan": plan.hash}
     begun["strategy"] = run_plan.policy.strategy
-    if run_plan.kind == "migrate":
-        begun["steps"] = _list_step_names(run_plan)
+    begun["steps"] = list_step_names(run_plan)
     if earlier is not None:
         begun["takes_back"] = earlier.run
     return begun | {"work": encode_run_work(run_plan), "wave_hash": compute_wave_hash(wave)}
-
-
-def _refuse_other_steps(first: JournalEntry, run_plan: RunPlan) -> None:
-    """first: of the run that goes on. Raises PlanChanged where this version has other steps, or another order of them,
-    than the version that began the run: a step would be left out, or come too late."""
-    begun = first.observation.get("steps")  # none in runs of v0.1.0, whose steps are ours (decision 0135)
-    ours = _list_step_names(run_plan)
-    if begun is None or begun == ours:
-        return
-    raise PlanChanged(
-        f"run {first.run} was begun by a version of Watershed with other steps ({', '.join(map(str, begun))}), this "
-        f"one has {', '.join(ours)}: a run keeps its order of steps. Continue it with the version that began it, or "
-        "give it up with --abandon"
-    )
-
-
-def _list_step_names(run_plan: RunPlan) -> list[str]:
-    return [step.name for step in run_plan.steps]
 
 
 def _read_result(entries: list[JournalEntry], run_plan: RunPlan) -> RunResult:
@@ -215,7 +204,8 @@ def _continue(
             "Airflow"
         )
     if not abandon:
-        _refuse_other_steps(first, run_plan)
+        refuse_other_steps(first, run_plan)
+    refuse_lost_undos(entries, run_plan)
     found = RunClaim(journal, first.run, request.actor, first.plan_hash, wave)
     if entries[-1].holder != journal.holder:
         found.write(TAKEOVER_STEP, "intent", {"from": entries[-1].holder, "by": journal.holder})

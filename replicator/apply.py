@@ -18,7 +18,7 @@ from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure
 from watershed.clusters.control_values import log_invalid_record
 from watershed.clusters.errors import RequestRefused
 from watershed.clusters.fleet import build_fleet_key, read_fleets, write_fleet
-from watershed.clusters.flow_records import FlowRecord, read_flows, write_flow
+from watershed.clusters.flow_records import FlowRecord, read_flow_to_change, read_flows, write_flow
 from watershed.clusters.producer_registry import ProducerRecord, read_producers, register_producer
 from watershed.clusters.protection_records import read_protections
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
@@ -254,7 +254,8 @@ def _apply_flow(
         _register(writer, plan, flow, producer_id, source_id, producers)
     if before is not None and _is_as_applied(before, flow, plan.hash, source_id, guarantee):
         return
-    before = read_flows(settings[flow.target]).get(flow.id, before)  # a person may have ordered something meanwhile
+    # a person may have ordered something meanwhile, or a newer version have written
+    before = read_flow_to_change(settings[flow.target], flow.id) or before
     record = FlowRecord(
         flow=flow,
         plan_hash=plan.hash,

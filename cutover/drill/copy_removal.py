@@ -17,7 +17,7 @@ from watershed.clusters.admin import Admin
 from watershed.clusters.control_records import read_control_log, read_latest_values
 from watershed.clusters.control_topics import FLOWS_TOPIC, LEDGER_TOPIC, ControlWriter
 from watershed.clusters.errors import ClusterError
-from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.clusters.flow_records import read_flow_to_change, write_flow
 from watershed.clusters.partition_status_records import delete_partition_status, read_partition_statuses
 from watershed.clusters.producer_registry import PRODUCER_PREFIX
 from watershed.clusters.settings import ConnectionSettings
@@ -55,7 +55,7 @@ def delete_copies(settings: Mapping[str, ConnectionSettings], what: JsonObject) 
 def _end_drill_flow(settings: ConnectionSettings, flow_id: str) -> list[str]:
     """Workers let go of it; then nothing says any more that it was there, but its producer id in the registry, which
     stays for good. Raises ClusterError."""
-    record = read_flows(settings).get(flow_id)
+    record = read_flow_to_change(settings, flow_id)
     with ControlWriter(settings, "watershed-drill") as writer:
         if record is not None:
             if record.state != "stopped":

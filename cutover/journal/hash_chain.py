@@ -143,11 +143,11 @@ class JournalChain:
 
     def follow(self, records: Iterable[tuple[int, Mapping[str, Any]]]) -> None:
         """Take more of the log. Raises BrokenChain at the first entry that was changed, or that refers to one that was
-        changed or is not there."""
+        changed or is not there; and again for the same entry whenever it is called."""
         for offset, value in records:
-            self.next_offset = offset + 1
             if value.get("topology") == self.topology:
                 self._take(offset, value)
+            self.next_offset = offset + 1  # behind it: nobody who asks again shall pass over what stopped him
 
     def _take(self, offset: int, value: Mapping[str, Any]) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 from watershed.clusters.admin import Admin
 from watershed.clusters.control_topics import SLOT_COUNT, ControlWriter
 from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
-from watershed.clusters.flow_records import FlowRecord, read_flows, write_flow
+from watershed.clusters.flow_records import FlowRecord, read_flow_to_change, write_flow
 from watershed.clusters.partition_orders import describe_topic_pauses
 from watershed.clusters.partition_status_records import read_partition_statuses
 from watershed.clusters.registry.schema_id_translation import read_schema_ids
@@ -160,7 +160,7 @@ class LiveActionHandler:
     def _flow_seen(self, action: ReadFlow) -> ObservedFlow:
         flow = self._flow(action.flow)
         there = self._settings_of(flow.target)
-        record = read_flows(there).get(flow.id)
+        record = read_flow_to_change(there, flow.id)  # a run that would change it later stops here, at its beginning
         if record is None:
             return ObservedFlow(self._now(), "missing", same_plan=False)
         halted: dict[str, str] = {}
@@ -184,7 +184,7 @@ class LiveActionHandler:
     def _change_flow(self, name: str | None, change: Callable[[FlowRecord], FlowRecord]) -> ObservedFlow:
         flow = self._flow(name)
         there = self._settings_of(flow.target)
-        record = read_flows(there).get(flow.id)
+        record = read_flow_to_change(there, flow.id)
         if record is not None and change(record) != record:
             with ControlWriter(there, "watershed-cutover") as writer:
                 write_flow(writer, change(record))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError
-from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.flow_records import FlowRecord, read_flow_to_change
 from watershed.clusters.partition_status_records import read_partition_statuses
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.cutover.errors import CutoverError
@@ -91,7 +91,7 @@ def list_order_notes(plan: Plan, connect: SettingsLookup, order: FlowOrder) -> l
 
 
 def _read_record(target: ConnectionSettings, flow_id: str) -> FlowRecord:
-    record = read_flows(target).get(flow_id)
+    record = read_flow_to_change(target, flow_id)
     if record is None:
         raise OperationRefused(f"flow {flow_id} was never applied to {target.alias}; run `topology apply` first")
     return record

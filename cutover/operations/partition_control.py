@@ -14,7 +14,7 @@ from watershed.clusters.admin import Admin
 from watershed.clusters.cluster_protocol import ClusterProtocol
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.fleet import build_fleet_group_id
-from watershed.clusters.flow_records import FlowRecord, read_flows
+from watershed.clusters.flow_records import FlowRecord, read_flow_to_change
 from watershed.clusters.partition_orders import (
     describe_move,
     describe_pause,
@@ -107,7 +107,7 @@ def _read_scene(
 ) -> _Scene:
     flow = plan.flow(flow_id)
     target = connect(flow.target)
-    record = read_flows(target).get(flow_id)
+    record = read_flow_to_change(target, flow_id)
     if record is None:
         raise OperationRefused(f"flow {flow_id} was never applied to {target.alias}; run `topology apply` first")
     read = read_status_reports(target)
@@ -192,7 +192,7 @@ def _carry_out(
 def _read_again(scene: _Scene, order: PartitionOrder) -> _Scene:
     """The scene with the flow's record of this moment: to read the rest may have waited for workers. Raises
     OperationRefused where the order cannot be given any more."""
-    record = read_flows(scene.target).get(str(scene.flow.id))
+    record = read_flow_to_change(scene.target, str(scene.flow.id))
     if record is None:
         raise OperationRefused(f"flow {scene.flow.id} is gone from {scene.target.alias}; run `topology apply` first")
     if why := explain_impossible_order(record, order, {each.partition for each in scene.reports} or None):

@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from watershed.clusters.admin_requests import LEADER_MOVING_CODES
 from watershed.clusters.control_topics import FLOWS_TOPIC
 from watershed.clusters.control_values import decode_control_value
+from watershed.clusters.errors import UnreadableControlRecord
 from watershed.clusters.fleet import (
     FLEET_PREFIX,
     PLACEMENT_PREFIX,
@@ -47,6 +48,18 @@ _ASK_AGAIN_S = 0.2
 _READ_ELSEWHERE = (
     *(GROUP_PREFIX, ALIGNMENT_PREFIX, WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX),
     *(SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, PROTECTION_PREFIX),
+)
+_REMEDY = (
+    "what stood there before still counts; write it again with `topology apply`, with the version of Watershed that "
+    "the workers have"
+)
+_REMEDY_NEWER = (
+    "this worker copies nothing of the flow until then: start workers of the version that wrote it, or apply with that "
+    "version a file without what is new in it (docs/upgrade.md)"
+)
+_REMEDY_NEWER_KIND = (
+    "what stood there before still counts, if anything did; start workers of the version that wrote it "
+    "(docs/upgrade.md)"
 )
 _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
@@ -168,6 +181,9 @@ class DesiredState:
             if len(self.unreadable) >= _UNREADABLE_AT_MOST:
                 self.unreadable.pop(next(iter(self.unreadable)))
             self.unreadable[key] = str(error)
+            remedy = _REMEDY
+            if isinstance(error, UnreadableControlRecord) and error.is_newer:
+                remedy = _REMEDY_NEWER if self._pause_outdated_flow(known, key) else _REMEDY_NEWER_KIND
             log.error(
                 "record unreadable",
                 extra={
@@ -177,10 +193,19 @@ class DesiredState:
                     "key": key,
                     "reason": self.unreadable[key],
                     "cluster": self.settings.alias,
-                    "remedy": "what stood there before still counts; write it again with `topology apply`, with the "
-                    "version of Watershed that the workers have",
+                    "remedy": remedy,
                 },
             )
+
+    def _pause_outdated_flow(self, known: dict[str, Any], key: str) -> bool:
+        """Whether the key is a flow that is known from an earlier record. Nothing is copied by that one any more: the
+        newer one may say that topics have moved, and their producers write to the target by now."""
+        if known is not self.flows or key not in self.flows:
+            return False
+        record = self.flows[key]
+        if record.state == "running":  # a stopped one stays as it is
+            self.flows[key] = record.with_state("paused")
+        return True
 
     def _keep(self, known: dict[str, Any], key: str, record: Any) -> None:
         """The newest record of a key counts, but not that of a supervisor whose epoch is over."""

@@ -186,7 +186,7 @@ def test_an_order_to_a_flow_is_kept_with_who_gave_it(
     generation: int,
 ) -> None:
     record = FlowRecord(FLOW, "sha256:1", "shop", state=before)
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: {str(FLOW.id): record})
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: {str(FLOW.id): record}.get(name))
     monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [report("running", lag_records=12)])
     monkeypatch.setattr(flow_state, "describe_moved_applications", lambda *_: ["wave w: its applications are there"])
     proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), order)
@@ -206,7 +206,7 @@ def test_an_order_is_applied_to_the_record_as_it_is_when_it_is_written(
 ) -> None:
     """A migration retires topics between the look and the order."""
     records = {str(FLOW.id): FlowRecord(FLOW, "sha256:1", "shop")}
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: records)
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: records.get(name))
     monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
     proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
     records[str(FLOW.id)] = replace(records[str(FLOW.id)].without(["orders"]), plan_hash="sha256:2")
@@ -220,7 +220,7 @@ def test_a_flow_that_was_ordered_otherwise_meanwhile_is_left_alone(
     written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch, now: Any
 ) -> None:
     records = {str(FLOW.id): FlowRecord(FLOW, "sha256:1", "shop")}
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: records)
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: records.get(name))
     monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
     proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
     records[str(FLOW.id)] = replace(records[str(FLOW.id)], **now)
@@ -236,7 +236,7 @@ def test_evidence_that_cannot_be_read_stops_no_order(
         raise Unauthorised("no right to read watershed.status")
 
     record = FlowRecord(FLOW, "sha256:1", "shop", state="paused")
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: {str(FLOW.id): record})
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: {str(FLOW.id): record}.get(name))
     for name in ("read_partition_statuses", "describe_moved_applications"):
         monkeypatch.setattr(flow_state, name, fail)
     proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "resume")
@@ -251,7 +251,7 @@ def test_a_flow_that_is_as_wanted_is_left_alone(
     written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = FlowRecord(FLOW, "sha256:1", "shop", state="paused")
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: {str(FLOW.id): record})
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: {str(FLOW.id): record}.get(name))
     monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
     proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
     assert not proposal.is_needed
@@ -260,7 +260,7 @@ def test_a_flow_that_is_as_wanted_is_left_alone(
 
 
 def test_a_flow_that_was_never_applied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_state, "read_flows", lambda _target: {})
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, _name: None)
     with pytest.raises(OperationRefused, match="never applied"):
         flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "stop")
 

@@ -118,7 +118,9 @@ def put_in_place(monkeypatch: pytest.MonkeyPatch, record: FlowRecord, *, able: b
     monkeypatch.setattr(_Writer, "written", [])
     monkeypatch.setattr(partition_control, "ControlWriter", _Writer)
     monkeypatch.setattr(partition_control, "Admin", _Admin)
-    monkeypatch.setattr(partition_control, "read_flows", lambda _target: {str(FLOW.id): record})
+    monkeypatch.setattr(
+        partition_control, "read_flow_to_change", lambda _target, name: {str(FLOW.id): record}.get(name)
+    )
     monkeypatch.setattr(
         partition_control, "read_status_reports", lambda _target: StatusReports(reports, [], heartbeats)
     )

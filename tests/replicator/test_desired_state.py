@@ -37,7 +37,7 @@ def desired():
         ("a-to-b", b"not json"),
         ("a-to-b", b"\xff\xfe"),
         ("a-to-b", b"[]"),
-        ("a-to-b", b'{"schema": 99}'),
+        ("a-to-b", b'{"schema": 0}'),
         ("a-to-b", b'{"schema": 1, "flow": 5}'),
         ("order|x", b"3"),
         ("fleet/x", b"[1]"),

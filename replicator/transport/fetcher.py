@@ -244,7 +244,7 @@ class Fetcher(BrokerConnectionThread):
         place = find_fetch_place(active)
         before = self._asked.get(place)
         if before is not active:
-            if before is not None:  # a copy that has ended; its removal is on its way
+            if before is not None:  # has ended, its removal is on its way: two that live are never here (`can_add`)
                 self._leave_session(before)
             self._asked[place] = active
         position, epoch = copy.source.position, copy.source.leader_epoch

@@ -376,13 +376,13 @@ class CopyRegistry:
         self, active: ActiveCopy, settings: ConnectionSettings, address: BrokerAddress
     ) -> BrokerThreads:
         """Further ones of the broker, with sessions of their own, where other flows copy the same partition."""
-        found = (self._find_threads("fetch", settings, address, lane) for lane in count())
+        found = (self._find_threads("fetch", settings, address, number) for number in count())
         return next(each for each in found if isinstance(each, SourceBrokerThreads) and each.can_add(active))
 
     def _find_threads(
-        self, kind: str, settings: ConnectionSettings, address: BrokerAddress, lane: int = 0
+        self, kind: str, settings: ConnectionSettings, address: BrokerAddress, number: int = 0
     ) -> BrokerThreads:
-        key = (kind, lane, settings, address)  # reached by other settings from now on, it gets threads of its own
+        key = (kind, number, settings, address)  # reached by other settings from now on, it gets threads of its own
         with self._threads_change:
             threads = self._broker_threads.get(key)
             if threads is None or not threads.is_alive():

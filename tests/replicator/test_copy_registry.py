@@ -63,9 +63,9 @@ def test_flows_that_copy_the_same_partition_have_sessions_of_their_own(registry:
         registry._active_copies[id(each)] = each
         registry._fetch_from(each, CLOUD, addresses[0])
         registry._fetch_from(each, CLOUD, addresses[0])  # again, as when the broker is found anew
-    lanes = [key[1] for each in (first, second, other, third) for key, threads in registry._broker_threads.items()
+    numbers = [key[1] for each in (first, second, other, third) for key, threads in registry._broker_threads.items()
              if threads.is_serving(each)]  # fmt: skip
-    assert lanes == [0, 1, 0, 2]
+    assert numbers == [0, 1, 0, 2]
     registry.remove(first)
     registry._active_copies[id(first)] = first
     registry._fetch_from(first, CLOUD, addresses[0])

@@ -59,8 +59,8 @@ def _list_standing_steps(entries: Iterable[JournalEntry]) -> list[str]:
     """The steps that were begun and not undone, in their order."""
     found = list(entries)
     begun = dict.fromkeys(entry.step for entry in found if entry.step not in (RUN_STEP, TAKEOVER_STEP))
-    undos = {name_undo_step(name) for name in begun} & begun.keys()
-    return [name for name in begun if name not in undos and not _is_undone(found, name)]
+    undo = name_undo_step("")  # of a step that was not begun, too: such as hooks, which are always taken back
+    return [name for name in begun if not name.startswith(undo) and not _is_undone(found, name)]
 
 
 def _is_undone(entries: list[JournalEntry], name: str) -> bool:

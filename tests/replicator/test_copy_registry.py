@@ -124,7 +124,7 @@ def test_a_scrape_never_sees_a_counter_that_is_being_moved(registry: CopyRegistr
         return {"throttled_seconds": 2.5}
 
     ended: Any = SimpleNamespace(unused_s=lambda _now: 0.0, is_alive=lambda: False, counters=count)
-    registry._broker_threads["send", CLOUD, BrokerAddress("127.0.0.1", 1)] = ended
+    registry._broker_threads["send", 0, CLOUD, BrokerAddress("127.0.0.1", 1)] = ended
     registry.sweep()
     assert scrapes[0].result(10) == {"throttled_seconds": 2.5}
     pool.shutdown()
@@ -133,7 +133,7 @@ def test_a_scrape_never_sees_a_counter_that_is_being_moved(registry: CopyRegistr
 def test_what_ended_threads_counted_stays_when_others_replace_them(registry: CopyRegistry) -> None:
     address = BrokerAddress("127.0.0.1", 1)
     ended: Any = SimpleNamespace(is_alive=lambda: False, counters=lambda: {"throttled_seconds": 2.5})
-    registry._broker_threads["send", CLOUD, address] = ended
+    registry._broker_threads["send", 0, CLOUD, address] = ended
     threads = registry._find_threads("send", CLOUD, address)
     assert registry.counters()["throttled_seconds"] == 2.5
     threads.end()

@@ -199,7 +199,7 @@ def test_a_partition_is_fetched_by_the_threads_of_one_broker_and_of_one_rack() -
     def fetched_by() -> list[tuple[str | None, BrokerAddress]]:
         return [
             (settings.rack, address)
-            for (_, settings, address), threads in registry._broker_threads.items()
+            for (_, _, settings, address), threads in registry._broker_threads.items()
             if threads.is_serving(active)
         ]
 

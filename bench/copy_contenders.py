@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from watershed.bench.workload import (
 )
 from watershed.clusters.admin import Admin
 from watershed.clusters.control_topics import SLOT_COUNT, compute_slot
-from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.partition_status_records import read_partition_statuses, read_status_reports
 from watershed.clusters.wire.connection import open_connection
 from watershed.cutover.operations.flow_state import give_flow_order
 from watershed.lab.detached_process import is_alive, send_signal
@@ -232,7 +231,7 @@ class SettledWorkersContender(WatershedContender):
         target = self._place.target
         with self.running(loaded.topic) as (pid, prefix):
             topic = f"{prefix}.{loaded.topic}"
-            self._wait_until_shared(topic)
+            self._wait_until_shared(prefix)
             for line in give_flow_order(target, _FLOW.format(prefix), "resume", "bench"):
                 report_progress(line)
             watch = CopyWatch(target, topic, loaded.records, pid, self._place.brokers, max(at_most, 30.0))
@@ -254,17 +253,16 @@ class SettledWorkersContender(WatershedContender):
                 return name
         raise AssertionError("there is always another number")
 
-    def _wait_until_shared(self, topic: str) -> None:
+    def _wait_until_shared(self, name: str) -> None:
+        """By the heartbeats: partitions of a paused flow are first reported when nothing of another writer is left."""
         deadline = time.monotonic() + _REPORTED_S
         while True:
-            found = [each.worker for each in read_partition_statuses(self._place.target) if each.target_topic == topic]
-            shares = sorted(Counter(found).values())
-            if shares == [COPY_BENCH_PARTITIONS // 2] * 2:
+            beats = read_status_reports(self._place.target).heartbeats
+            shares = sorted(len(each.slots) for each in beats if each.topology == name)
+            if shares == [SLOT_COUNT // 2] * 2:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"two processes share the partitions of {topic} as {shares} after {_REPORTED_S:.0f} s"
-                )
+                raise TimeoutError(f"two processes of {name} have {shares} slots after {_REPORTED_S:.0f} s")
             time.sleep(0.2)
 
 

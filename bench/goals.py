@@ -137,6 +137,8 @@ def build_scale_goals(rows: Sequence[_Row]) -> list[BenchGoal]:
         goals.append(
             BenchGoal(f"added latency p50_ms, {at}", row["p50_ms"], 5.0 if row["partitions"] < 2_000 else 20.0, "lower")
         )
+        if row["partitions"] >= 10_000:
+            goals.append(BenchGoal(f"added latency p99_ms, {at}", row["p99_ms"], 50.0, "lower"))
         for theirs in rows:
             if theirs["partitions"] == row["partitions"] and theirs["contender"].startswith("mm2"):
                 goals.append(BenchGoal(f"added latency p99_ms, {at}", row["p99_ms"], theirs["p99_ms"], "lower"))

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,10 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire.admin_reads import read_acls
 from watershed.clusters.wire.admin_writes import create_acls, delete_acls
 from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import LiftProtection
 from watershed.cutover.driver import RunEvent
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import NO_APPLICATIONS
 from watershed.cutover.operations.flow_state import give_flow_order
 from watershed.replicator.apply import apply_plan
 from watershed.replicator.sync.protection import ProtectionKind, inspect_protection, keep_protection
@@ -163,7 +167,9 @@ def test_a_stopped_flow_and_one_that_is_protected_no_more_leave_no_denial_of_our
     assert rights_of(cloud, topic_name) == people
     keep_protection(cloud, flow)
     assert rights_of(cloud, topic_name) == people
+    handler = LiveActionHandler(scene.plan, flow, guarded.admin, NO_APPLICATIONS, time.monotonic)
     for mend in (  # a worker died right behind a denial, while the flow was being stopped
+        lambda: handler.answer(LiftProtection(("of-another-wave",))),  # of a failover, which has stopped the flow
         lambda: ProtectionKind().keep_stopped(flow, SyncClusters(guarded.admin["onprem"], cloud)),
         lambda: apply_plan(scene.plan, guarded.admin.__getitem__),
     ):

@@ -1,18 +1,21 @@
 """Access that a sync brought to a target: which rights it gave, and which users were made because it named them.
 
 The records stand in `watershed.flows` of the flow's target. Only what they name is ever removed there again
-(decision 0123). They are written before a right is given, so a crash leaves no right without its record.
+(decision 0123). They are written before a right is given, so a crash leaves no right without its record. Each right has
+a record of its own: a worker and `topology apply` may give rights to one topic at once, and neither writes over what
+the other wrote.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
 
 from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from watershed.clusters.control_records import read_latest_records
-from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, encode_control_value
 from watershed.clusters.control_values import ControlValue
 from watershed.clusters.errors import TopicMissing
 from watershed.clusters.flow_records import NON_FLOW_PREFIXES, SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX, FlowRecord
@@ -21,6 +24,7 @@ from watershed.topology.inventory import InventoryAcl
 from watershed.topology.plan import PlanFlow
 
 _WRITER: Final = "watershed-access"
+_DIGEST: Final = 16  # hexadecimal digits: 64 bits for the few rights to one resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ class SyncedAcl:
 
 @dataclass(frozen=True, slots=True)
 class SyncedAcls(ControlRecordBody):
-    """The rights to one resource (`TOPIC`, `orders`): a record stays small, and only changed ones are written."""
+    """A right to a resource. resource, name: `TOPIC`, and the resource's name with `|` and a digest of the right behind
+    it. v0.1.0 wrote all rights to a resource into one record, with the bare name; it reads this form, too."""
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a record of synced rights", FLOWS_TOPIC)
     flow: str
@@ -59,7 +64,7 @@ class SyncedAcls(ControlRecordBody):
 
     @property
     def key(self) -> str:
-        """One record for each resource of a flow's target."""
+        """One record for each right at a flow's target."""
         return f"{SYNCED_ACLS_PREFIX}{self.flow}|{self.resource}|{self.name}"
 
 
@@ -89,12 +94,14 @@ class SyncedUser(ControlRecordBody):
 @dataclass(frozen=True, slots=True)
 class SyncedAccess:
     """All that is written down of one flow. record: its desired state; None where the flow was never applied. beside:
-    all other flows into the cluster that are not stopped, also those of other topologies: what they need stays."""
+    all other flows into the cluster that are not stopped, also those of other topologies: what they need stays. stored:
+    the records of `acls` by their keys."""
 
     record: FlowRecord | None = None
     acls: tuple[SyncedAcl, ...] = ()
     users: tuple[SyncedUser, ...] = ()
     beside: tuple[PlanFlow, ...] = ()
+    stored: Mapping[str, SyncedAcls] = field(default_factory=dict)
 
 
 def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
@@ -119,29 +126,46 @@ def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
     except TopicMissing:
         return SyncedAccess()
     flows = {each.flow.id: each for each in found if isinstance(each, FlowRecord)}
+    stored = {each.key: each for each in found if isinstance(each, SyncedAcls)}
+    newest_last = sorted(stored.values(), key=lambda each: not _is_shared(each))
+    acls = {acl.acl: acl for each in newest_last for acl in each.acls}
     return SyncedAccess(
         flows.get(flow),
-        tuple(acl for each in found if isinstance(each, SyncedAcls) for acl in each.acls),
+        tuple(acls.values()),
         tuple(each for each in found if isinstance(each, SyncedUser)),
         tuple(each.flow for name, each in flows.items() if name != flow and each.state != "stopped"),
+        stored,
     )
 
 
-def write_synced_acls(
-    target: ConnectionSettings, flow: str, before: Iterable[SyncedAcl], after: Iterable[SyncedAcl]
+def write_synced_acls(target: ConnectionSettings, flow: str, before: SyncedAccess, after: Iterable[SyncedAcl]) -> None:
+    """Writes the records that differ, and waits for them. Records of v0.1.0 are written anew, one for each right.
+    Raises ClusterError."""
+    shared = {key: each for key, each in before.stored.items() if _is_shared(each)}
+    own = {key: each for key, each in before.stored.items() if key not in shared}
+    records = [_build_record(flow, each) for each in after]
+    _write(target, own, {each.key: each for each in records})
+    _write(target, shared, {})  # last: a crash in between loses none
+
+
+def confirm_given_acls(
+    target: ConnectionSettings, flow: str, given: Iterable[SyncedAcl], gone: Iterable[InventoryAcl]
 ) -> None:
-    """Writes the records that differ, and waits for each. Raises ClusterError."""
-    _write(target, _group_acls(flow, before), _group_acls(flow, after))
+    """After rights were given. given: written down before; one that another writer struck out meanwhile is
+    written again. gone: rights that the target refused and does not have. Raises ClusterError."""
+    now, over = read_synced_access(target, flow), frozenset(gone)
+    known = {each.acl: each for each in now.acls}
+    wanted = {each.acl: each for each in given} | known
+    write_synced_acls(target, flow, now, [each for acl, each in wanted.items() if acl not in over])
 
 
 def strike_out_acls(target: ConnectionSettings, flow: str, gone: Iterable[InventoryAcl]) -> None:
     """These rights are not the sync's any more: whoever gives them again has a reason. Raises ClusterError."""
-    before, over = read_synced_access(target, flow).acls, frozenset(gone)
-    write_synced_acls(target, flow, before, [each for each in before if each.acl not in over])
+    confirm_given_acls(target, flow, (), gone)
 
 
 def write_synced_users(target: ConnectionSettings, before: Iterable[SyncedUser], after: Iterable[SyncedUser]) -> None:
-    """Writes the records that differ, and waits for each. Raises ClusterError."""
+    """Writes the records that differ, and waits for them. Raises ClusterError."""
     _write(target, {each.key: each for each in before}, {each.key: each for each in after})
 
 
@@ -155,12 +179,14 @@ def _write(target: ConnectionSettings, before: Mapping[str, _Record], after: Map
     with ControlWriter(target, _WRITER) as writer:
         for key in changed:
             record = after.get(key)
-            writer.put(FLOWS_TOPIC, key, None if record is None else record.to_json(), 0)
+            writer.put_nowait(FLOWS_TOPIC, key, None if record is None else record.to_json(), 0)
 
 
-def _group_acls(flow: str, acls: Iterable[SyncedAcl]) -> dict[str, SyncedAcls]:
-    found: dict[tuple[str, str], list[SyncedAcl]] = {}
-    for each in sorted(acls, key=lambda each: str(each.acl)):
-        found.setdefault((each.acl.resource, each.acl.name), []).append(each)
-    records = (SyncedAcls(flow, resource, name, tuple(some)) for (resource, name), some in found.items())
-    return {record.key: record for record in records}
+def _build_record(flow: str, acl: SyncedAcl) -> SyncedAcls:
+    digest = hashlib.sha256(encode_control_value(asdict(acl.acl))).hexdigest()[:_DIGEST]
+    return SyncedAcls(flow, acl.acl.resource, f"{acl.acl.name}|{digest}", (acl,))
+
+
+def _is_shared(record: SyncedAcls) -> bool:
+    """Whether v0.1.0 wrote it: all rights to one resource in one record."""
+    return len(record.acls) != 1 or record != _build_record(record.flow, record.acls[0])

@@ -49,7 +49,7 @@ class WavePolicy:
     wave that a person stops and starts. application_ms: application → how long an order to it may be under way, where
     that is not `DEFAULT_APPLICATION_MS`. producer_waves: of a wave of late groups, the waves that have moved the
     producers of its topics. late_groups: groups that stay at the source when this wave moves its producers, and the
-    wave that moves each later.
+    wave that moves each later; of a failover, groups that it has to leave behind.
     """
 
     strategy: WaveStrategy = "consumers_first"

@@ -131,9 +131,11 @@ def apply_plan(
                         decisions,
                         changed,
                     )
-    _lift_unasked_protection(flows, {target: settings[target] for target in targets}, changed)
     copying = [_serving(flow, there[flow.target].get(flow.id)) for flow in flows]
     beside = tuple(flow for flow in copying if flow is not None)
+    protecting = {flow.id for flow in beside if flow.protect}
+    unasked = [flow for flow in flows if flow.id not in protecting]
+    _lift_unasked_protection(unasked, {target: settings[target] for target in targets}, changed)
     for done in apply_sync_differences(replace(plan, flows=beside), connect_to, left=left):
         difference = done.difference
         name = f"{difference.kind} {difference.name}" + (f" {difference.field}" if difference.field else "")
@@ -161,10 +163,10 @@ def _apply_fleet(
 def _lift_unasked_protection(
     flows: Iterable[PlanFlow], targets: Mapping[str, ConnectionSettings], changed: Callable[[AppliedChange], None]
 ) -> None:
-    """Of flows that the file protects no more."""
+    """Of flows that the file protects no more, and of stopped ones: a worker that died may have left denials."""
     standing = {alias: read_protections(target) for alias, target in targets.items()}
     for flow in flows:
-        if not flow.protect and flow.id in standing[flow.target]:
+        if flow.id in standing[flow.target]:
             lifted, refused = remove_protection(targets[flow.target], flow.id)
             for acl in lifted:
                 changed(AppliedChange(flow.target, "took away", f"protection {render_acl(acl)}", refused.get(acl, "")))

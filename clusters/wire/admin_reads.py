@@ -21,6 +21,7 @@ from watershed.clusters.wire import error_codes
 from watershed.clusters.wire.connection import Connection
 from watershed.clusters.wire.versions import Api
 from watershed.topology.inventory import InventoryAcl
+from watershed.topology.quota_entity_text import render_quota_entity_text
 
 QuotaEntity = tuple[
     tuple[str, str | None], ...
@@ -131,10 +132,7 @@ def read_acls(connection: Connection) -> tuple[InventoryAcl, ...] | None:
 
 def read_quota_texts(connection: Connection) -> dict[str, dict[str, float]]:
     """Entity (`user=app`, `user=<default>,client-id=web`) → limit → value. Raises Unauthorised."""
-    return {
-        ",".join(f"{kind}={name or '<default>'}" for kind, name in entity): limits
-        for entity, limits in read_client_quotas(connection).items()
-    }
+    return {render_quota_entity_text(entity): limits for entity, limits in read_client_quotas(connection).items()}
 
 
 def read_client_quotas(connection: Connection) -> dict[QuotaEntity, dict[str, float]]:

@@ -13,12 +13,12 @@ from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry
 from watershed.cutover.migration_step_order import Step, list_named_steps
 from watershed.cutover.offsets import decode_offsets
 from watershed.cutover.policy import WavePolicy, build_wave_policy
-from watershed.cutover.rollback.earlier_run import EarlierRun, list_moved_groups
+from watershed.cutover.rollback.earlier_run import EarlierRun, find_producer_switches, list_moved_groups
 from watershed.cutover.run_claim import read_run_kind
 from watershed.cutover.run_plan import RunPlan, find_wave
 from watershed.cutover.step_outcomes import StepOutcomes
 from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_states
-from watershed.topology.migration_waves import Wave, WaveFence, WaveHooks, list_producer_waves
+from watershed.topology.migration_waves import PlanMigration, Wave, WaveFence, WaveHooks, list_producer_waves
 from watershed.topology.plan import Plan, PlanFlow
 
 _ORDER: Final = (
@@ -65,7 +65,10 @@ def plan_failover(
         )
     if policy is None:
         declared = build_wave_policy(chosen, migration)
-        policy = replace(declared, accept_loss=accept_loss, though_source_answers=though_source_answers)
+        left = {} if chain is None else _find_left_groups(plan, chain, chosen)
+        policy = replace(
+            declared, accept_loss=accept_loss, though_source_answers=though_source_answers, late_groups=left
+        )
     if any(entry.step == "fence_source" for entry in own):  # it was begun so, and its fence is to be taken back
         policy = replace(policy, though_source_answers=True)
     flow = plan.flow(migration.flow)
@@ -82,8 +85,8 @@ def _own(chain: JournalChain, run: str | None) -> list[JournalEntry]:
 
 
 def _moved(plan: Plan, chain: JournalChain) -> tuple[str, ...]:
-    """Waves whose producers are at the target, and those of their late groups. One that has passed its point of no
-    return and started none there is promoted like any other."""
+    """Waves whose producers are at the target, and late groups of whose topics any has moved. A wave that has passed
+    its point of no return and started none there is promoted like any other."""
     if plan.migration is None:
         return ()
     target = plan.flow(plan.migration.flow).target
@@ -93,8 +96,17 @@ def _moved(plan: Plan, chain: JournalChain) -> tuple[str, ...]:
     return tuple(
         each.name
         for each in list_wave_states(plan, chain)
-        if each.truth == target and (each.name != waits or each.name in late)
+        if each.at_source or (each.truth == target and (each.name != waits or each.name in late))
     )
+
+
+def _find_left_groups(plan: Plan, chain: JournalChain, chosen: Wave) -> dict[str, str]:
+    """Late groups of the promoted topics that stay behind, because producers of others of their topics have moved
+    already: how far they had read there, only the source can say. Group → its wave."""
+    assert plan.migration is not None
+    behind = {each.name for each in list_wave_states(plan, chain) if each.at_source}
+    left = plan.migration.find_late_groups(chosen)
+    return {group: name for group, name in left.items() if name in behind and group not in chosen.consumers}
 
 
 def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> None:
@@ -135,12 +147,21 @@ def _refuse_left_groups(plan: Plan, chain: JournalChain, wave: str | None, moved
         return  # others are promoted; these groups are not among them
     if left:
         groups = ", ".join(group for each in left for group in each.at_source)
+        others = [name for each in left for name in _list_waves_before_move(plan.migration, chain, each.name)]
+        first = f", once wave {', '.join(dict.fromkeys(others))} has been moved by `topology migrate`" if others else ""
         raise NotSupported(
             f"producers have moved to {flow.target} already, and the groups {groups} were still at {flow.source}: how "
             f"far they had read, only {flow.source} can say. When it is back, `topology migrate --wave {left[0].name}` "
-            f"moves them exactly. If that takes too long, their owners choose where they begin at {flow.target} "
+            f"moves them exactly{first}. If that takes too long, their owners choose where they begin at {flow.target} "
             "(kafka-consumer-groups --reset-offsets), and they read again or miss what lies between"
         )
+
+
+def _list_waves_before_move(migration: PlanMigration, chain: JournalChain, late: str) -> list[str]:
+    """Producers' waves of a late wave that no migration has moved: it moves behind all of them."""
+    before = [each.name for each in list_producer_waves(migration.wave(late), migration.waves)]
+    switched = {each.wave for each in find_producer_switches(chain, before)}
+    return [name for name in before if name not in switched]
 
 
 def _refuse_forgotten_groups(plan: Plan, chain: JournalChain, wave: str | None, moved: Collection[str]) -> None:
@@ -282,7 +303,7 @@ def _rows(policy: WavePolicy, flow: PlanFlow) -> Iterator[Step]:
     does = "producers of the flow are fenced in every log: a worker that wakes up later can write nothing"
     yield Step("cut_workers_off", does, "watershed", None, reach)
     if flow.protect:
-        does = "the denials that protected the topics are taken away: applications may write"
+        does = "the denials that protected the topics are taken away, of other waves too: the flow has ended"
         yield Step("lift_protection", does, "watershed", None, reach)
     yield Step("give_rights", "rights to write that were held back are given", "watershed", None, reach)
     does = f"applications let go of {source}; one that does not answer is noted"

@@ -191,10 +191,12 @@ class LiveActionHandler:
         return self._flow_seen(ReadFlow(flow.id))
 
     def _lift_protection(self, action: LiftProtection) -> ObservedRights:
-        """The flow's record first: workers make no new denials behind it."""
+        """The flow's record first: workers make no new denials behind it. A stopped flow (a failover stops it) protects
+        nothing, so none of its denials is left."""
         flow = self._flow(action.flow)
-        self._change_flow(flow.id, lambda record: record.without_protection(action.topics))
-        return open_protected_topics(self._settings_of(flow.target), flow, action.topics, self._now())
+        seen = self._change_flow(flow.id, lambda record: record.without_protection(action.topics))
+        topics = None if seen.state == "stopped" else action.topics
+        return open_protected_topics(self._settings_of(flow.target), flow, topics, self._now())
 
     def _restore_protection(self, action: RestoreProtection) -> ObservedRights:
         flow = self._flow(action.flow)

@@ -83,11 +83,12 @@ class LiveRights:
 
 
 def open_protected_topics(
-    target: ConnectionSettings, flow: PlanFlow, topics: Iterable[str], now: int
+    target: ConnectionSettings, flow: PlanFlow, topics: Iterable[str] | None, now: int
 ) -> ObservedRights:
-    """Take away the denials that protect what these source topics are called at the target. Raises ClusterError."""
-    names = {flow.target_topic(topic) for topic in topics}
-    lifted, refused = remove_protection(target, flow.id, lambda denial: denial.name in names)
+    """Take away the denials that protect what these source topics are called at the target; None: all of the flow.
+    Raises ClusterError."""
+    names = None if topics is None else {flow.target_topic(topic) for topic in topics}
+    lifted, refused = remove_protection(target, flow.id, lambda denial: names is None or denial.name in names)
     reasons = {render_acl(acl): why for acl, why in refused.items()}
     return ObservedRights(now, True, _json(each for each in lifted if each not in refused), _json(refused), reasons)
 

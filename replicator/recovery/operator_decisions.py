@@ -311,6 +311,11 @@ def journal_decision_outcome(
     writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}{_name(decision)}/{generation}.{worker}", line, 0)
 
 
+def build_journaled_prefix(key: PartitionKey) -> str:
+    """How the keys of all lines in `watershed.flows` begin that journal decisions about a partition."""
+    return f"{JOURNALED_PREFIX}order/{key.flow}/{key.topic}/{key.partition}/"
+
+
 def _name(decision: OperatorDecision) -> str:
     return f"order/{decision.flow}/{decision.topic}/{decision.partition}/{decision.id}"
 

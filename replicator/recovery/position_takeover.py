@@ -111,7 +111,7 @@ class PositionTakeover:
             if isinstance(outcome, TransactionRecoveryPoint):
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
-        actor = choose_gap_decider(self.record.flow, key, outcome, self.source)
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.control)
         if not isinstance(actor, str) or not isinstance(outcome, Halt):
             return AnsweredTrouble(actor if isinstance(actor, Halt | Reinspect) else outcome)
         policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000), actor)

@@ -3,28 +3,39 @@ processed and committed; anything else that is gone is a loss, and only a person
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Final
 
+from watershed.clusters.control_records import read_latest_values
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.group_offsets import CommittedOffsets, GroupOffsets
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.partition_states import Halt, Reinspect
+from watershed.replicator.recovery.operator_decisions import build_journaled_prefix
 from watershed.topology.kafka_streams import find_streams_topics, is_repartition_topic
 from watershed.topology.plan import PlanFlow
 
 ON_GAP: Final = "on_gap: continue"  # who decided, where the flow's own policy did
 PURGE: Final = "deletion by its Streams application"  # who decided, where the application had processed all of them
 
+# An application deletes every 30 s by default. A copy that is too late once in five minutes, for an hour, is not late
+# by chance: each time a generation of the partition begins, and positions that wait for their state are given up. Our
+# own choice.
+MOST_SKIPS_AN_HOUR: Final = 12
+_HOUR_MS: Final = 3_600_000
+
 
 def choose_gap_decider(
-    flow: PlanFlow, key: PartitionKey, outcome: object, source: ConnectionSettings
+    flow: PlanFlow, key: PartitionKey, outcome: object, source: ConnectionSettings, control: ControlWriter
 ) -> str | Halt | Reinspect | None:
-    """Who lets the copy go on behind records that expired: `ON_GAP`, or `PURGE`. None where `outcome` is no such halt,
-    or nobody does; a halt or a second look where the application's position at the source does not allow it. Asks the
-    source only for repartition topics of applications that the flow names. Never raises ClusterError."""
+    """Who lets the copy go on behind records that expired: `ON_GAP`, or `PURGE` with how often it did within an hour.
+    None where `outcome` is no such halt, or nobody does; a halt or a second look where the application's position at
+    the source does not allow it, or where it was so too often. Asks the source only for repartition topics of
+    applications that the flow names. control: writes where such decisions are journaled. Never raises ClusterError."""
     if not isinstance(outcome, Halt) or outcome.state != "source_expired":
         return None
     if flow.on_gap == "continue":
@@ -37,7 +48,35 @@ def choose_gap_decider(
             held = asking.held([application])[application]
     except ClusterError as error:
         return Reinspect(f"whether application {application} has processed what is gone cannot be told: {error}")
-    return judge_deleted_records(application, TopicPartition(key.topic, key.partition), outcome, held)
+    decided = judge_deleted_records(application, TopicPartition(key.topic, key.partition), outcome, held)
+    if decided != PURGE:
+        return decided
+    try:
+        skips = count_recent_skips(control.settings, key, time.time_ns() // 1_000_000)
+    except ClusterError as error:
+        return Reinspect(f"how often {key.topic} lost records to its application cannot be told: {error}")
+    return bound_skips(application, outcome, skips)
+
+
+def count_recent_skips(target: ConnectionSettings, key: PartitionKey, now_ms: int) -> int:
+    """How often within the last hour the partition went on behind such records, by what is journaled at the target:
+    whoever served it. now_ms: since 1970. Raises ClusterError."""
+    lines = read_latest_values(target, FLOWS_TOPIC, prefix=build_journaled_prefix(key)).values()
+    mine = [line for line in lines if str(line.get("actor", "")).startswith(PURGE)]
+    return sum(now_ms - _HOUR_MS < int(line.get("at_ms", 0)) for line in mine)
+
+
+def bound_skips(application: str, halt: Halt, skips: int) -> str | Halt:
+    """`PURGE` with the count, for the status and the journal; the halt where it was so MOST_SKIPS_AN_HOUR times within
+    the last hour already. skips: so often. Pure."""
+    if skips < MOST_SKIPS_AN_HOUR:
+        return f"{PURGE} ({skips + 1} of at most {MOST_SKIPS_AN_HOUR} in an hour)"
+    text = (
+        f"{halt.error}. Application {application} had processed them, but deleted records before they were copied "
+        f"{skips} times within an hour, so the copy is later than the deletion again and again. Raise "
+        "`repartition.purge.interval.ms` of the application, or give the flow more workers; then accept the gap"
+    )
+    return replace(halt, error=text)
 
 
 def find_named_application(flow: PlanFlow, topic: str) -> str:

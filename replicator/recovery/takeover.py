@@ -286,7 +286,7 @@ class _Takeover:
                     journal_decision_outcome(self.writer, bound, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
-        actor = choose_gap_decider(self.record.flow, key, outcome, self.source)
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.writer)
         if isinstance(actor, str) and isinstance(outcome, Halt):
             return self._apply_policy(key, actor, outcome, remembered, generation, seen)
         return actor if isinstance(actor, Halt | Reinspect) else outcome

@@ -16,7 +16,13 @@ from typing import Final
 
 from watershed.clusters.protection_records import read_protections
 from watershed.clusters.settings import ConnectionSettings
-from watershed.clusters.synced_access_records import SyncedAccess, SyncedAcl, read_synced_access, write_synced_acls
+from watershed.clusters.synced_access_records import (
+    SyncedAccess,
+    SyncedAcl,
+    confirm_given_acls,
+    read_synced_access,
+    write_synced_acls,
+)
 from watershed.clusters.wire import admin_reads
 from watershed.clusters.wire.admin_writes import create_acls
 from watershed.clusters.wire.connection import open_connection
@@ -77,16 +83,17 @@ class AclKind:
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
         """ACLs that differ: missing at the target, withheld, not translatable, or without a source any more."""
+        access = read_synced_access(sides.target, flow.id)
         here, there = _acls(sides.source), _acls(sides.target)
-        judged = _judge(flow, sides, read_synced_access(sides.target, flow.id), here, there, _now_ms())
+        judged = _judge(flow, sides, access, here, there, _now_ms())
         return find_acl_differences(flow, sides.flows, here, there, sides.target, judged)
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Create the missing ACLs, denials first, and remove the revoked ones whose time has come. If a denial is
         refused, no right is given. What is given is written down before; what has been revoked, at every call."""
+        access = read_synced_access(sides.target, flow.id)  # first: whoever writes down a right gives it afterwards
         here, there = _acls(sides.source), _acls(sides.target)
         self._hold_back(flow, sides, here)
-        access = read_synced_access(sides.target, flow.id)
         judged = _judge(flow, sides, access, here, there, _now_ms())
         asked_for = {_place_of(each): each for each in differences}
         wanted = translate_acls(flow, here or ()).bindings
@@ -97,10 +104,12 @@ class AclKind:
         given += self._list_denials_of_both(flow, sides, here, wanted, access)
         known = {each.acl for each in given}
         entries = [*(each for each in judged.entries if each.acl not in known), *given]
-        write_synced_acls(sides.target, flow.id, access.acls, entries)
+        write_synced_acls(sides.target, flow.id, access, entries)
         refused = _give(sides.target, [acl for _, acl in asked])
-        if refused:
-            write_synced_acls(sides.target, flow.id, entries, [each for each in entries if each.acl not in refused])
+        if given:
+            # one that was refused to us may have been given by another writer meanwhile
+            gone = refused.keys() - frozenset(_acls(sides.target) or ()) if refused else ()
+            confirm_given_acls(sides.target, flow.id, given, gone)
         outcomes = [DifferenceOutcome(difference, refused.get(acl)) for difference, acl in asked]
         if refused:  # what replaces a revoked right may be among them
             return outcomes

@@ -26,6 +26,7 @@ from watershed.replicator.sync.sync_kind import (
     DifferenceOutcome,
     RememberingSyncKind,
     ReportingSyncKind,
+    StoppedFlowSyncKind,
     SyncClusters,
     SyncKind,
 )
@@ -71,11 +72,9 @@ class ContinuousSync:
         now = time.monotonic()
         running = [record.flow for record in flows.values() if record.state == "running"]
         for flow_id, record in flows.items():
-            if record.state != "running":
-                continue
             for kind in self.kinds:
                 at = flow_id, kind.name
-                if kind.mode(record.flow) == "continuous" and at not in self._under_way and now >= self._due.get(at, 0):
+                if _is_kept(kind, record) and at not in self._under_way and now >= self._due.get(at, 0):
                     self._due[at] = now + kind.every_ms(record.flow) / 1000
                     self._under_way[at] = self._pool.submit(self._once, kind, record, tuple(running))
 
@@ -116,6 +115,9 @@ class ContinuousSync:
             source = self.connect(flow.source)
             pinned = replace(source, cluster_id=source.cluster_id or record.source_cluster_id)
             sides = SyncClusters(pinned, self.target, running)
+            if record.state == "stopped" and isinstance(kind, StoppedFlowSyncKind):
+                self._tell(flow.id, kind, kind.keep_stopped(flow, sides))
+                return
             if isinstance(kind, ReportingSyncKind):
                 self._tell(flow.id, kind, kind.keep(flow, sides))
                 return
@@ -151,6 +153,12 @@ class ContinuousSync:
             if old.flow == flow_id and old.kind == kind.name and key not in now:
                 delete_sync_report(self.writer, old)
                 del self._told[key]
+
+
+def _is_kept(kind: _KeptKind, record: FlowRecord) -> bool:
+    """Whether a round of this kind is due for the flow: while it runs, and for few kinds when it is stopped."""
+    is_asked = record.state == "running" or (record.state == "stopped" and isinstance(kind, StoppedFlowSyncKind))
+    return is_asked and kind.mode(record.flow) == "continuous"
 
 
 def _log_carried(flow_id: str, kind: str, done: Iterable[DifferenceOutcome]) -> None:

@@ -287,7 +287,7 @@ class GroupSyncer:
             if not any(missing.values()) or time.monotonic() > until:
                 break
             time.sleep(_STATE_S / 10)
-        self._streams.keep_waiting(readings, missing, now)
+        self._streams.keep_waiting(readings, missing, now, copies.list_copy_ids(internal))
         return copies, missing
 
     def _about(self, held: CommittedOffsets, back: list[PlanFlow]) -> set[TopicPartition]:

@@ -161,6 +161,17 @@ class CopiedLogs:
             backward = ReverseCopy(origin, held, recreated)
         return translate_position(place, at, forward, backward)
 
+    def list_copy_ids(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
+        """The topic ids of the copies of these source partitions; without copies that are not there, or whose brokers
+        tell no ids."""
+        found = {}
+        for place in places:
+            way = self.ways.get(place)
+            log = self.there.get(way.forward) if way is not None and way.forward is not None else None
+            if log is not None and log.topic_id:
+                found[place] = log.topic_id
+        return found
+
     def find_copy(
         self, flow: str, source: TopicPartition, at_source: LogOffsets | None, at_target: LogOffsets | None
     ) -> tuple[CopiedPartition | None, str]:

@@ -90,6 +90,10 @@ class ProtectionKind:
         refused = keep_protection(sides.target, flow)
         return [build_protection_report(flow, inspect_protection(sides.target, flow), refused)]
 
+    def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        """Takes denials away that a worker made while the flow was being stopped, and died behind."""
+        return self.keep(flow, sides)
+
 
 def find_protection(
     record: FlowRecord | None,

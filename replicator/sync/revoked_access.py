@@ -23,6 +23,9 @@ from watershed.topology.sync_settings import AccessPruning
 # half of its users. Our own choice. Of three and fewer, each may be meant.
 MOST_REVOKED_SHARE: Final = 0.5
 FEW_REVOKED: Final = 3
+# A right is written down before it is given. So for a while its absence says nothing: another writer may be about to
+# give it. Longer than a request to a cluster takes (a minute), with a large reserve.
+_GIVING_MS: Final = 600_000
 _OWN_NAMES: Final = "watershed."
 
 ClusterAcls = tuple[InventoryAcl, ...] | None
@@ -93,6 +96,8 @@ def judge_synced_acls(
             gone = replace(entry, revoked_ms=now_ms if entry.revoked_ms is None else entry.revoked_ms)
             kept_entries.append(gone)
             revoked.append(gone)
+        elif now_ms - entry.given_ms < _GIVING_MS:
+            kept_entries.append(entry)
     others = [each for each in flows if each.id != flow.id and each.sync.acls.mode != "never"]
     principals = TargetOwners(username, there).list_principals()
     kept = {each.acl: why for each in revoked if (why := _explain_kept_acl(flow, record, others, principals, each.acl))}

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watershed.clusters.admin import Admin
@@ -43,7 +43,8 @@ _POLICY: Final = "cleanup.policy"
 @dataclass(frozen=True, slots=True)
 class StreamsReading:
     """An application as one moment at the source shows it. held: its positions. before, after: the logs of its internal
-    topics around them. problem: why its positions cannot travel at all; empty where they can. at_ms: since 1970."""
+    topics around them. copied_to: the ids of their copies when it was first looked at, which stay for as long as it
+    waits. problem: why its positions cannot travel at all; empty where they can. at_ms: since 1970."""
 
     application: str
     topics: tuple[str, ...]
@@ -52,6 +53,7 @@ class StreamsReading:
     after: Mapping[TopicPartition, LogOffsets] = field(default_factory=dict)
     problem: str = ""
     at_ms: int = 0
+    copied_to: Mapping[TopicPartition, str] = field(default_factory=dict)
 
     def list_missing(
         self, copies: CopiedLogs, flow: str, now: Mapping[TopicPartition, LogOffsets]
@@ -59,7 +61,7 @@ class StreamsReading:
         """Internal partitions whose copies lack records that may belong to the positions, with what is missing. now:
         their logs at the source, read behind the maps of `copies`: a copy that skipped deleted records has a map that
         covers them, so only a later start shows that they are lacking."""
-        missing = self.list_outdated(now)
+        missing = self.list_outdated(now, copies.list_copy_ids(self.after))
         for place, log in sorted(self.after.items()):
             if place in missing or log.start == log.end:
                 continue
@@ -68,11 +70,28 @@ class StreamsReading:
                 missing[place] = _describe_missing(place, log.end, found)
         return missing
 
-    def list_outdated(self, now: Mapping[TopicPartition, LogOffsets]) -> dict[TopicPartition, str]:
-        """Internal partitions whose logs no longer hold what this reading saw, with what happened there: no copy can
-        get it any more, so the positions have to be read again. now: these logs at the source, read later."""
-        found = {place: self._explain_outdated(place, log, now.get(place)) for place, log in sorted(self.after.items())}
+    def list_outdated(
+        self, now: Mapping[TopicPartition, LogOffsets], copied_to: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, str]:
+        """Internal partitions whose logs no longer hold what this reading saw, or whose copies are others than it waits
+        for, with what happened there: the positions have to be read again. now: these logs at the source, read later;
+        copied_to: the ids of their copies, as `CopiedLogs.list_copy_ids` has them."""
+        found = {
+            place: self._explain_outdated(place, log, now.get(place)) or self._explain_other_copy(place, copied_to)
+            for place, log in sorted(self.after.items())
+        }
         return {place: why for place, why in found.items() if why}
+
+    def _explain_other_copy(self, place: TopicPartition, copied_to: Mapping[TopicPartition, str]) -> str:
+        """A copy that was made again begins where the flow begins then: behind records that these positions need, where
+        the flow does not begin at the source's first offset."""
+        before, now = self.copied_to.get(place), copied_to.get(place)
+        if not before or not now or before == now:
+            return ""
+        return (
+            f"the copy of {place} was deleted and created again at the target since the positions were read; they are "
+            "read again in the next round"
+        )
 
     def _explain_outdated(self, place: TopicPartition, log: LogOffsets, now: LogOffsets | None) -> str:
         if now is None:
@@ -145,13 +164,14 @@ class StreamsPositions:
         readings: Mapping[str, StreamsReading],
         missing: Mapping[str, Collection[Any]],
         now: Mapping[TopicPartition, LogOffsets],
+        copied_to: Mapping[TopicPartition, str],
     ) -> None:
         """Those with something missing are looked at again in the next round; the others are read anew there, as are
-        those which no copy can reach any more. now: as for `StreamsReading.list_missing`."""
+        those which no copy can reach any more. now, copied_to: as for `StreamsReading.list_outdated`."""
         self._waiting = {
-            name: each
+            name: replace(each, copied_to={**copied_to, **each.copied_to})
             for name, each in readings.items()
-            if missing.get(name) and not each.held.unstable and not each.list_outdated(now)
+            if missing.get(name) and not each.held.unstable and not each.list_outdated(now, copied_to)
         }
 
     def record(self, sights: Iterable[GroupObservation], done: Mapping[str, Sequence[PositionDecision]]) -> None:

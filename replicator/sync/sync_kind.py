@@ -86,6 +86,15 @@ class ReportingSyncKind(Protocol):
 
 
 @runtime_checkable
+class StoppedFlowSyncKind(Protocol):
+    """A kind that leaves at the target what must be gone when its flow is stopped, also where its maker died."""
+
+    def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        """One round for a stopped flow. Asks the target only. Raises ClusterError."""
+        ...
+
+
+@runtime_checkable
 class RememberingSyncKind(Protocol):
     """A kind that remembers what it wrote, so that it does not write it again."""
 

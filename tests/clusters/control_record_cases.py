@@ -190,6 +190,15 @@ RECORDS: dict[str, Any] = {
             ),
         ),
     ),
+    "SyncedAcls:now, one right": SyncedAcls(
+        "a-to-b", "TOPIC", "orders|4a3f5088f21ae346",
+        (
+            SyncedAcl(
+                InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),
+                (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW,
+            ),
+        ),
+    ),
     "ProtectionRecord:now": ProtectionRecord(
         "a-to-b", InventoryAcl("User:x", "WRITE", "DENY", "TOPIC", "orders", "LITERAL")
     ),

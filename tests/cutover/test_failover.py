@@ -419,3 +419,11 @@ def test_a_crash_beside_a_migration_that_was_under_way(at: int, stored: bool) ->
     chain = JournalChain("shop")
     chain.follow(log.read(0))
     assert (chain.run("m1")[-1].observation["state"], chain.unfinished()) == ("abandoned", [])
+
+
+def test_late_groups_that_stay_behind_are_named() -> None:
+    world, log = a_dead_source(), FakeLog()
+    policy = replace(POLICY, accept_loss=10**9, late_groups={"reports": "later"})
+    assert a_failover(world, log, policy=policy).run().state == "done"
+    [told] = [line for line in world.said if "is not promoted" in line]
+    assert "group reports of wave later is not promoted: producers of others of its topics have moved" in told

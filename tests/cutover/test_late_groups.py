@@ -44,6 +44,7 @@ from watershed.replicator.ledger.explicit_runs import ExplicitRunMap, RepeatedRu
 from watershed.replicator.ledger.offset_map import OffsetRun
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.topology.migration_waves import Wave, WaveFence, complete_late_waves
+from watershed.topology.plan import Plan
 
 
 @pytest.mark.parametrize("strategy", ["consumers_first", "producers_first", "fenced"])
@@ -322,6 +323,32 @@ def test_a_failover_behind_the_switch_cannot_place_late_groups_and_says_so() -> 
     switched(log)
     with pytest.raises(NotSupported, match="reports, audit were still at onprem"):
         plan_failover(late_plan(), chain=chain_of(log))
+
+
+def split_plan() -> Plan:
+    """Two waves of producers, and a late group that reads topics of both."""
+    waves = (
+        Wave("one", ("orders",), (), ("checkout",), rollback=WAY_BACK),
+        Wave("two", ("clicks",), (EARLY,), ("web-edge",), rollback=WAY_BACK),
+        Wave(REPORTS, tuple(TOPICS), (REPORTS,), strategy="consumers_last"),
+    )
+    return a_plan(waves=complete_late_waves(waves))
+
+
+def test_a_failover_leaves_a_late_group_behind_of_which_one_topic_has_moved() -> None:
+    """Its position in the moved topic has grown at the source since, and nothing has carried it over."""
+    log, plan = FakeLog(), split_plan()
+    everything = plan_failover(plan, chain=chain_of(log))
+    assert (everything.wave.name, dict(everything.policy.late_groups)) == ("one+two+reports", {})
+    world = LateWorld({"checkout": ("orders",), "web-edge": ("clicks",)})
+    assert move(world, log, "one", plan=plan).run().state == "done"
+    chain = chain_of(log)
+    for wave in (None, "two"):
+        chosen = plan_failover(plan, wave, chain=chain)
+        assert (chosen.wave.name, chosen.wave.consumers, chosen.wave.topics) == ("two", (EARLY,), ("clicks",))
+        assert dict(chosen.policy.late_groups) == {REPORTS: REPORTS}
+    with pytest.raises(NotSupported, match="once wave two has been moved by `topology migrate`"):
+        plan_failover(plan, "two+reports", chain=chain)
 
 
 def test_a_way_back_that_is_refused_at_its_very_end_leaves_the_group_where_it_was() -> None:

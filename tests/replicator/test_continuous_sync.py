@@ -193,3 +193,31 @@ def test_a_fault_of_our_own_is_told_and_the_next_round_comes() -> None:
     [told] = written.reports.values()
     assert (told["state"], told["name"]) == ("failed", "")
     assert "ValueError" in told["why"]
+
+
+def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() -> None:
+    """A worker that died behind a denial, while its flow was being stopped, leaves it to the next worker."""
+
+    @dataclass
+    class Denials(Rights):
+        stopped: int = 0
+
+        def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+            self.stopped += 1
+            return [SyncReport(flow.id, "acls", "topics", "equal", "protected: no topic")]
+
+    rights, denials = Rights(), Denials()
+    stopped = {name: record.with_state("stopped") for name, record in flows().items()}
+    paused = {name: record.with_state("paused") for name, record in flows().items()}
+    for kind in (rights, denials):
+        one, written = keeper(kind)
+        deadline = time.monotonic() + 180
+        while kind is denials and not written.reports:
+            one.step([0], stopped)
+            assert time.monotonic() < deadline
+        for state in (stopped, paused):
+            one.step([0], state)
+        one.close()
+        assert kind.comparisons == 0
+    assert denials.stopped
+    assert [each["why"] for each in written.reports.values()] == ["protected: no topic"]

@@ -87,6 +87,13 @@ def test_what_is_gone_on_both_sides_is_forgotten_and_what_is_gone_at_the_target_
     assert judge(given(ANN), [ANN], []).entries == tuple(given(ANN))
 
 
+def test_what_was_written_down_a_moment_ago_may_still_be_given() -> None:
+    """Another writer, whose listing of the source is a little older, writes it down before it gives it."""
+    [entry] = given(ANN)
+    fresh = replace(entry, given_ms=NOW - 1_000)
+    assert judge([fresh], [BOB], []).entries == (fresh,)
+
+
 def test_what_nobody_wrote_down_is_never_judged() -> None:
     judged = judge([], [BOB], [there(ANN)])
     assert judged.revoked == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,15 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
+from watershed.replicator.recovery import streams_purge
+from watershed.replicator.recovery.operator_decisions import build_policy_decision
 from watershed.replicator.recovery.streams_purge import (
+    MOST_SKIPS_AN_HOUR,
     ON_GAP,
     PURGE,
+    bound_skips,
     choose_gap_decider,
+    count_recent_skips,
     find_named_application,
     judge_deleted_records,
 )
@@ -25,6 +32,7 @@ from watershed.topology.sync_settings import GroupSync, SyncSettings
 SYNC = SyncSettings(groups=GroupSync("continuous", streams=("shop", "shop-eu")))
 FLOW = PlanFlow("a-to-b", "a", "b", TopicSelection((Selector("literal", "orders"),)), sync=SYNC)
 NOBODY = ConnectionSettings("a", ("127.0.0.1:1",))
+CONTROL: Any = SimpleNamespace(settings=NOBODY)
 HALT = Halt("source_expired", "source offsets 100 to 299 are gone", source=OffsetSpan(100, 300))
 PLACE = TopicPartition("shop-x-repartition", 0)
 
@@ -67,11 +75,38 @@ def test_a_position_that_cannot_be_told_now_is_asked_for_again() -> None:
 
 def test_only_expired_records_of_its_own_topics_are_asked_about() -> None:
     key = PartitionKey("a-to-b", "orders", "orders", 0)
-    assert choose_gap_decider(FLOW, key, HALT, NOBODY) is None
-    assert choose_gap_decider(replace(FLOW, on_gap="continue"), key, HALT, NOBODY) == ON_GAP
+    assert choose_gap_decider(FLOW, key, HALT, NOBODY, CONTROL) is None
+    assert choose_gap_decider(replace(FLOW, on_gap="continue"), key, HALT, NOBODY, CONTROL) == ON_GAP
     passing = key._replace(topic=PLACE.topic)
-    assert choose_gap_decider(replace(FLOW, on_gap="continue"), passing, Halt("duplicated", "x"), NOBODY) is None
-    assert isinstance(choose_gap_decider(FLOW, passing, HALT, NOBODY), Reinspect)
+    assert (
+        choose_gap_decider(replace(FLOW, on_gap="continue"), passing, Halt("duplicated", "x"), NOBODY, CONTROL) is None
+    )
+    assert isinstance(choose_gap_decider(FLOW, passing, HALT, NOBODY, CONTROL), Reinspect)
+
+
+def test_a_copy_that_is_too_late_again_and_again_halts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line is one skip, whichever worker journaled it; those of a person and of `on_gap` are none."""
+    now, hour = 1_750_000_000_000, 3_600_000
+    mine = [{"actor": f"{PURGE} (1 of at most 12 in an hour)", "at_ms": now - ago} for ago in (1, 60_000, hour + 1)]
+    lines = {str(at): line for at, line in enumerate([*mine, {"actor": "ann", "at_ms": now}, {"actor": ON_GAP}])}
+    asked = []
+
+    def read(_target: ConnectionSettings, _topic: str, *, prefix: str) -> dict[str, dict[str, Any]]:
+        asked.append(prefix)
+        return lines
+
+    monkeypatch.setattr(streams_purge, "read_latest_values", read)
+    key = PartitionKey("a-to-b", PLACE.topic, PLACE.topic, 0)
+    assert count_recent_skips(NOBODY, key, now) == 2
+    line = build_policy_decision(key, HALT, 3, now, PURGE)
+    assert asked == ["journaled|order/a-to-b/shop-x-repartition/0/"]
+    assert bound_skips("shop", HALT, 2) == f"{PURGE} (3 of at most 12 in an hour)"
+    assert f"by {PURGE} (3 of" in replace(line, actor=str(bound_skips("shop", HALT, 2))).note
+    over = bound_skips("shop", HALT, MOST_SKIPS_AN_HOUR)
+    assert isinstance(over, Halt)
+    assert (over.state, over.source) == ("source_expired", HALT.source)
+    assert "12 times within an hour" in over.error
+    assert "`repartition.purge.interval.ms`" in over.error
 
 
 def held_at(offset: int | None) -> CommittedOffsets:

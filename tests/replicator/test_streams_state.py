@@ -79,6 +79,10 @@ class Copies:
 
     def __init__(self, **at: int) -> None:
         self.at = {TopicPartition(f"{APP}-counts-{name}", 0): offset for name, offset in at.items()}
+        self.ids: dict[TopicPartition, str] = {}
+
+    def list_copy_ids(self, _places: Any) -> dict[TopicPartition, str]:
+        return self.ids
 
     def landing(self, _flow: str, place: TopicPartition, offset: int) -> TranslatedPosition | None:
         through = self.at.get(place)
@@ -139,15 +143,35 @@ def test_a_reading_whose_records_are_gone_is_missing_though_its_offsets_land(
     found = reading.list_missing(copies, "a-to-b", logs)
     assert list(found) == ([] if place is None else [place])
     assert all(says in why and "read again" in why for why in found.values())
-    positions.keep_waiting({APP: reading}, {APP: {CHANGELOG: "behind"}}, logs)
+    positions.keep_waiting({APP: reading}, {APP: {CHANGELOG: "behind"}}, logs, {})
     assert bool(positions._waiting) is (place is None)
+
+
+def test_a_reading_is_dropped_when_a_copy_that_it_waits_for_is_made_again(positions: StreamsPositions) -> None:
+    """The new copy may begin behind records that these positions need (`delivery.start`)."""
+    reading, copies = reading_of(), Copies(changelog=11, repartition=9)
+    logs = reading.after
+    copies.ids = {CHANGELOG: "A", REPARTITION: "B"}
+    for _ in range(2):
+        waits = positions._waiting.get(APP, reading)
+        found = waits.list_missing(copies, "a-to-b", logs)  # type: ignore[arg-type]
+        assert list(found) == [CHANGELOG]
+        positions.keep_waiting({APP: waits}, {APP: found}, logs, copies.ids)
+    again = Copies(changelog=1_000, repartition=1_000)
+    again.ids = {CHANGELOG: "A", REPARTITION: "C"}
+    waits = positions._waiting[APP]
+    found = waits.list_missing(again, "a-to-b", logs)  # type: ignore[arg-type]
+    assert list(found) == [REPARTITION]
+    assert "was deleted and created again at the target" in found[REPARTITION]
+    positions.keep_waiting({APP: waits}, {APP: found}, logs, again.ids)
+    assert not positions._waiting
 
 
 def test_a_log_without_a_position_needs_its_records_from_the_start_on() -> None:
     reading = replace(reading_of(), held=CommittedOffsets({HERE: CommittedPosition(20, "")}))
     now = {**reading.after, REPARTITION: LogOffsets("", 5, 9, 9)}
-    assert list(reading.list_outdated(now)) == [REPARTITION]
-    assert list(reading.list_outdated({})) == [CHANGELOG, REPARTITION]
+    assert list(reading.list_outdated(now, {})) == [REPARTITION]
+    assert list(reading.list_outdated({}, {})) == [CHANGELOG, REPARTITION]
 
 
 def test_the_record_holds_what_surely_belongs_and_what_may() -> None:
@@ -236,9 +260,9 @@ def test_a_reading_is_kept_until_its_state_is_copied(positions: StreamsPositions
     listed = {APP: ListedGroup(APP, "Stable")}
     first = positions.read(FLOW, source, listed, {APP: HELD})
     logs = first[APP].after
-    positions.keep_waiting(first, {APP: {CHANGELOG: "behind"}}, logs)
+    positions.keep_waiting(first, {APP: {CHANGELOG: "behind"}}, logs, {})
     assert positions.read(FLOW, source, listed, {APP: HELD}) == first
-    positions.keep_waiting(first, {APP: {}}, logs)
+    positions.keep_waiting(first, {APP: {}}, logs, {})
     assert positions.read(FLOW, source, listed, {APP: HELD})[APP].after != first[APP].after
 
 

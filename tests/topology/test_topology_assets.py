@@ -37,13 +37,13 @@ from watershed.topology.assets.target_assets import (
     TargetAssets,
     collect_target_assets,
     keep_acls,
-    parse_quota_entity,
 )
 from watershed.topology.errors import IncompleteInventory
 from watershed.topology.interop.yaml_document import render_yaml_document
 from watershed.topology.inventory import Inventory, InventoryAcl, InventoryBroker, InventoryCluster, InventoryTopic
 from watershed.topology.inventory_json import encode_inventory
 from watershed.topology.plan import Plan, PlanCluster, PlanSecurity
+from watershed.topology.quota_entity_text import parse_quota_entity, render_quota_entity_text
 
 _FILE = """apiVersion: topology/v1alpha1
 kind: Topology
@@ -183,6 +183,9 @@ def test_an_inventory_without_the_source_is_refused(plan: Plan) -> None:
         ("user=a=b,c", (("user", "a=b,c"),)),
         ("user=x,user=y", None),
         ("user=x,client-id=y,client-id=z", None),
+        ('user="a,client-id=web"', (("user", "a,client-id=web"),)),
+        ('client-id=w,user="<default>"', (("user", "<default>"), ("client-id", "w"))),
+        ('user="a" b', (("user", '"a" b'),)),
         ("user=", None),
         ("group=x", None),
         ("", None),
@@ -190,6 +193,18 @@ def test_an_inventory_without_the_source_is_refused(plan: Plan) -> None:
 )
 def test_entities_of_quotas(text: str, entity: object) -> None:
     assert parse_quota_entity(text) == entity
+
+
+_NAMES = st.one_of(
+    st.text(min_size=1),
+    st.sampled_from(["<default>", "a,client-id=web", ",user=", '"', '"a"', '"a",client-id=b', "\\", '\\"', "x,ip=1"]),
+)
+
+
+@given(st.dictionaries(st.sampled_from(["user", "client-id"]), st.none() | _NAMES, min_size=1))
+def test_a_scan_and_the_assets_mean_the_same_entity_whatever_the_names_are(names: dict[str, str | None]) -> None:
+    entity = tuple(sorted(names.items(), key=lambda pair: pair[0] != "user"))
+    assert parse_quota_entity(render_quota_entity_text(reversed(entity))) == entity
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=()), min_size=1), max_size=8))
@@ -325,12 +340,15 @@ def test_scripts_leave_out_by_name_what_the_tools_cannot_hold(plan: Plan) -> Non
     odd = {"a": "", "b": "x=y", "c": " x", "d": "x "}
     blank = InventoryAcl("User:ann", "READ", "ALLOW", "GROUP", " g", "LITERAL")
     token = InventoryAcl("User:ann", "DESCRIBE", "ALLOW", "DELEGATION_TOKEN", "t", "LITERAL")
-    assets = replace(_HOSTILE, topics=(AssetTopic("orders", 1, 1, odd),), acls=(blank, token), users=(), quotas=())
+    refused = InventoryAcl("User:ann", "WRITE", "ALLOW", "GROUP", "g", "LITERAL")
+    acls = (blank, token, refused)
+    assets = replace(_HOSTILE, topics=(AssetTopic("orders", 1, 1, odd),), acls=acls, users=(), quotas=())
     files, left = _render(plan, assets, "scripts")
     assert left.keys() == {
         "a of topic orders", "b of topic orders", "c of topic orders",
-        "User:ann READ group  g", "User:ann DESCRIBE delegation token t",
+        "User:ann READ group  g", "User:ann DESCRIBE delegation token t", "User:ann WRITE group g",
     }  # fmt: skip
+    assert left["User:ann WRITE group g"].startswith("kafka-acls refuses WRITE for this kind of resource")
     assert "3-acls.sh" not in files
     assert all(each in files["README.md"] for each in left)
 

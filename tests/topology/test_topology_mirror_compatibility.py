@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from watershed.cli.lint import lint
 from watershed.topology.interop.import_formats import import_path
 from watershed.topology.interop.mm2_export import write
 from watershed.topology.interop.topology_writer import render_topology_file
@@ -92,6 +94,44 @@ def test_two_names_of_one_cluster_make_heartbeats_go_round(back: str, second: st
     )
     result = lint_topology(parse_topology(text))
     assert [each.rule for each in result.findings if each.rule == "NAM315"] == found
+
+
+@pytest.mark.parametrize(
+    ("second", "address", "found"),
+    [("US", "a", 0), ("USA", "a", 1), ("USA", "a2", 0)],
+)
+def test_heartbeats_that_go_round_through_two_topologies_are_found_in_each(
+    tmp_path: Path, second: str, address: str, found: int
+) -> None:
+    """The clusters have other aliases in the other file. Each file alone is right."""
+    names = "compatibility: {mirrormaker: {heartbeats: true, aliases: {%s: %s}}}"
+    there = HEAD + f"flows:\n  - {{source: a, target: b, topics: {{include: [o]}}, {names % ('a', 'US')}}}\n"
+    back = (
+        HEAD.replace("name: t", "name: back").replace("  a:", "  first:").replace("  b:", "  other:")
+        + f"flows:\n  - {{source: other, target: first, topics: {{include: [p]}}, {names % ('first', second)}}}\n"
+    ).replace("a.example", f"{address}.example")
+    back = back.replace(f"aliases: {{first: {second}}}", f"aliases: {{first: {second}, other: b}}")
+    loaded = [parse_topology(each) for each in (there, back)]
+    one, other = (each.topology for each in loaded)
+    assert one is not None
+    assert other is not None
+    for mine, beside in ((loaded[0], other), (loaded[1], one)):
+        alone, together = lint_topology(mine), lint_topology(mine, others=[beside])
+        assert [each.rule for each in alone.findings if each.rule == "NAM315"] == []
+        told = [each.message for each in together.findings if each.rule == "NAM315"]
+        assert len(told) == found
+        assert all("heartbeats go round without end" in each for each in told)
+    assert main_lint(tmp_path, there, back) == found
+
+
+def main_lint(folder: Path, *texts: str) -> int:
+    """How often the command names the rule for both files: 1 where it does for each of them."""
+    paths = [folder / f"{number}.yaml" for number in range(len(texts))]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(lint, [*map(str, paths), "--format", "concise"])
+    assert result.output.count("NAM315") in (0, len(texts)), result.output
+    return result.output.count("NAM315") // len(texts)
 
 
 def test_nothing_is_asked_for_without_a_word() -> None:

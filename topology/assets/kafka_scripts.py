@@ -1,7 +1,8 @@
 """Assets as shell scripts that call Kafka's own tools. They may be run again: what is there stays.
 
 Every name is one quoted argument (`topology.shell_command`). What the tools' own syntax cannot hold is left out, by
-name: kafka-topics splits `--config` at every `=`, kafka-acls trims names (TopicCommand and AclCommand of Kafka 4.3).
+name: kafka-topics splits `--config` at every `=`, kafka-acls trims names and takes each operation only for the kinds of
+resource that have it (TopicCommand and AclCommand of Kafka 4.3).
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ _NAMES_A_COMMAND: Final = (
     100  # of one kafka-acls call; far below the 128 KiB that Linux lets an argument list line have
 )
 _BLANKS: Final = "".join(map(chr, range(0x21)))  # what Java's String.trim takes away
+# What kafka-acls takes besides ALL (AclEntry.supportedOperations of Kafka 4.3.1). Brokers store others, too, when a
+# client asks for them. Older tools lack configs of groups and TWO_PHASE_COMMIT.
+_OPERATIONS: Final = {
+    "TOPIC": {"READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS"},
+    "GROUP": {"READ", "DELETE", "DESCRIBE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS"},
+    "CLUSTER": {
+        *("CREATE", "CLUSTER_ACTION", "ALTER", "DESCRIBE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS", "IDEMPOTENT_WRITE"),
+    },
+    "TRANSACTIONAL_ID": {"DESCRIBE", "WRITE", "TWO_PHASE_COMMIT"},
+}
 _QUOTA_TYPES: Final = {"user": "users", "client-id": "clients"}
 _HEAD: Final = r"""#!/usr/bin/env bash
 # {what}. README.md says how to run it. It may be run again.
@@ -120,6 +131,8 @@ def _render_user(user: AssetUser, file: str, cluster: PlanCluster, left: list[Le
 def _find_acl_problem(acl: InventoryAcl) -> str:
     if acl.resource not in ACL_RESOURCE_OPTIONS:
         return "kafka-acls is not told rights to this kind of resource"
+    if acl.operation != "ALL" and acl.operation not in _OPERATIONS[acl.resource]:
+        return f"kafka-acls refuses {acl.operation} for this kind of resource; another client can give it"
     if any(part != part.strip(_BLANKS) for part in (acl.principal, acl.name, acl.host)):
         return "kafka-acls takes blanks away from the beginning and the end of names"
     return ""

@@ -6,7 +6,6 @@ cannot be carried over is listed with the reason; nothing is left out silently.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
@@ -16,12 +15,11 @@ from watershed.topology.drift import classify_config_change
 from watershed.topology.errors import IncompleteInventory
 from watershed.topology.inventory import Inventory, InventoryAcl, InventoryCluster, InventoryTopic
 from watershed.topology.plan import Plan, PlanCluster, PlanFlow
+from watershed.topology.quota_entity_text import QuotaKey, parse_quota_entity
 from watershed.topology.target_configs import count_created_replicas, find_withdrawn_topic_configs, plan_target_configs
 
 AssetKind = Literal["topics", "users", "acls", "quotas"]
 ASSET_KINDS: Final[tuple[AssetKind, ...]] = get_args(AssetKind)
-QuotaKey = tuple[tuple[str, str | None], ...]
-_ENTITY_PART: Final = re.compile(r"(?:^|,)(user|client-id|ip)=")
 _FENCED_LIMIT: Final = "producer_byte_rate"  # what a migration's fence lowers (clusters.producer_fence)
 # Lines of `InventoryCluster.not_seen` begin with these words (clusters.inventory_scan).
 _NOT_SEEN: Final[Mapping[AssetKind, str]] = {"users": "SCRAM users", "acls": "ACLs", "quotas": "client quotas"}
@@ -148,23 +146,6 @@ def keep_acls(
         else:
             kept.append(acl)
     return tuple(kept)
-
-
-def parse_quota_entity(text: str) -> QuotaKey | None:
-    """`user=ann,client-id=web` as an inventory has it; None where a name makes it ambiguous.
-
-    A name may hold `,user=`, and then nobody can tell where it ends.
-    """
-    parts = list(_ENTITY_PART.finditer(text))
-    kinds = [part[1] for part in parts]
-    if not parts or parts[0].start() != 0 or len(set(kinds)) != len(kinds):
-        return None
-    ends = [part.start() for part in parts[1:]] + [len(text)]
-    names = [text[part.end() : end] for part, end in zip(parts, ends, strict=True)]
-    if not all(names):
-        return None
-    pairs = zip(kinds, (None if name == "<default>" else name for name in names), strict=True)
-    return tuple(sorted(pairs, key=lambda pair: pair[0] != "user"))
 
 
 def render_quota_key(entity: QuotaKey) -> str:

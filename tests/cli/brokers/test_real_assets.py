@@ -53,6 +53,7 @@ _QUOTAS: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = {
     (("user", "ann"),): {"producer_byte_rate": 1_048_576.0, "request_percentage": 12.5},
     (("user", None), ("client-id", "web")): {"consumer_byte_rate": 5000.0},
     (("user", HOSTILE_NAME), ("client-id", HOSTILE_NAME)): {"producer_byte_rate": 9.0},
+    (("user", "ann,client-id=web"),): {"producer_byte_rate": 11.0},
     (("client-id", None),): {"controller_mutation_rate": 10.0},
     (("client-id", HOSTILE_NAME),): {"producer_byte_rate": 7.0, "consumer_byte_rate": 8.0},
 }

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +21,20 @@ from tests.replicator.states_scene import until
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
 from watershed.clusters.flow_records import read_flows
-from watershed.clusters.protection_records import read_protections
+from watershed.clusters.protection_records import read_protections, write_protection
 from watershed.clusters.required_role_acls import RequiredRight, derive_required_rights
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.wire.admin_reads import read_acls
 from watershed.clusters.wire.admin_writes import create_acls, delete_acls
 from watershed.clusters.wire.connection import open_connection
+from watershed.cutover.actions import LiftProtection
 from watershed.cutover.driver import RunEvent
+from watershed.cutover.live.action_handler import LiveActionHandler
+from watershed.cutover.live.application_control import NO_APPLICATIONS
 from watershed.cutover.operations.flow_state import give_flow_order
 from watershed.replicator.apply import apply_plan
-from watershed.replicator.sync.protection import inspect_protection, keep_protection
+from watershed.replicator.sync.protection import ProtectionKind, inspect_protection, keep_protection
+from watershed.replicator.sync.sync_kind import SyncClusters
 from watershed.replicator.sync.sync_on_apply import find_sync_differences
 from watershed.topology import compile_path
 from watershed.topology.application_controls import PlanApplication
@@ -162,6 +167,18 @@ def test_a_stopped_flow_and_one_that_is_protected_no_more_leave_no_denial_of_our
     assert rights_of(cloud, topic_name) == people
     keep_protection(cloud, flow)
     assert rights_of(cloud, topic_name) == people
+    handler = LiveActionHandler(scene.plan, flow, guarded.admin, NO_APPLICATIONS, time.monotonic)
+    for mend in (  # a worker died right behind a denial, while the flow was being stopped
+        lambda: handler.answer(LiftProtection(("of-another-wave",))),  # of a failover, which has stopped the flow
+        lambda: ProtectionKind().keep_stopped(flow, SyncClusters(guarded.admin["onprem"], cloud)),
+        lambda: apply_plan(scene.plan, guarded.admin.__getitem__),
+    ):
+        write_protection(cloud, flow.id, [right(topic_name, permission="DENY")])
+        with open_connection(cloud) as target:
+            assert create_acls(target, [right(topic_name, permission="DENY")]) == {}
+        mend()
+        assert rights_of(cloud, topic_name) == people
+        assert flow.id not in read_protections(cloud)
     list(give_flow_order(cloud, flow.id, "resume", "ann"))
     keep_protection(cloud, flow)
     assert rights_of(cloud, topic_name) == {*people, right(topic_name, permission="DENY")}

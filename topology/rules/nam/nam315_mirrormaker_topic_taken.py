@@ -3,7 +3,9 @@
 Why: two writers in one topic. A flow that copies by sequence numbers halts at the first record that is not its own, and
 tools that read the topic meet records that they do not understand. Heartbeats stop before a cluster whose alias is in
 the topic's name already. Where two flows call that cluster by different `aliases`, they come back to it again and
-again, each time under a longer name, so topics grow without end.
+again, each time under a longer name, so topics grow without end. Circles over several topologies are found where their
+files are linted together (`topology lint A.yaml B.yaml`); a cluster of two files is one by its `cluster_id`, or else by
+a shared address.
 
 Source: apache/kafka DefaultReplicationPolicy.java (`heartbeats`, `ALIAS.checkpoints.internal`,
 `mm2-offset-syncs.ALIAS.internal`)
@@ -11,13 +13,17 @@ Source: apache/kafka DefaultReplicationPolicy.java (`heartbeats`, `ALIAS.checkpo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import networkx as nx
 
 from watershed.topology.finding import Label, Problem
+from watershed.topology.mirror_compatibility import MirrorCompatibility
 from watershed.topology.model import Flow, Topology
 from watershed.topology.rule import Rule, RuleContext
+from watershed.topology.same_cluster import number_clusters
+from watershed.topology.text_escaping import shorten_and_escape
 
 
 def check(context: RuleContext) -> Iterator[Problem]:
@@ -28,7 +34,7 @@ def check(context: RuleContext) -> Iterator[Problem]:
         if flow.plan.compatibility is not None:
             for side, name in flow.plan.compatibility.list_written_topics():
                 yield from _find_copies(topology, flow, flow.source if side == "source" else flow.target, name)
-    yield from _find_heartbeat_circles(topology)
+    yield from _find_heartbeat_circles((topology, *context.others))
 
 
 def _find_copies(topology: Topology, flow: Flow, cluster: str, name: str) -> Iterator[Problem]:
@@ -49,30 +55,61 @@ def _find_copies(topology: Topology, flow: Flow, cluster: str, name: str) -> Ite
             )
 
 
-def _find_heartbeat_circles(topology: Topology) -> Iterator[Problem]:
-    beating = [
-        (flow, flow.plan.compatibility)
-        for flow in topology.flows
-        if flow.plan.compatibility is not None and flow.plan.compatibility.heartbeats
-    ]
-    ways = nx.DiGraph((flow.source, flow.target) for flow, _ in beating)
-    for into, there in beating:
-        for out, here in beating:
-            if into.target != out.source or there.target_alias == here.source_alias:
+class _Beat(NamedTuple):
+    """A flow that carries heartbeats on. index: of its topology, 0 for the one that is judged. into, out_of: numbers of
+    its clusters, whatever they are called."""
+
+    index: int
+    flow: Flow
+    told: MirrorCompatibility
+    out_of: int
+    into: int
+
+
+def _list_beats(topologies: Sequence[Topology]) -> Iterator[_Beat]:
+    numbers = number_clusters(topologies)
+    for index, topology in enumerate(topologies):
+        for flow in topology.flows:
+            told = flow.plan.compatibility
+            if told is not None and told.heartbeats:
+                yield _Beat(index, flow, told, numbers[index, flow.source], numbers[index, flow.target])
+
+
+def _find_heartbeat_circles(topologies: Sequence[Topology]) -> Iterator[Problem]:
+    """topologies: the one that is judged, then those that are linted with it."""
+    beats = list(_list_beats(topologies))
+    ways = nx.DiGraph((each.out_of, each.into) for each in beats)
+    for into in beats:
+        for out in beats:
+            is_apart = into.into != out.out_of or into.told.target_alias == out.told.source_alias
+            if is_apart or (into.index and out.index) or not nx.has_path(ways, out.into, into.out_of):
                 continue
-            if nx.has_path(ways, out.target, into.source):
-                yield Problem(
-                    "NAM315",
-                    f"heartbeats go round without end: flow {into.id} calls cluster {out.source} "
-                    f"`{there.target_alias}`, and flow {out.id} calls it `{here.source_alias}`",
-                    (
-                        Label(into.settings.where("compatibility"), f"`{there.target_alias}` here"),
-                        Label(out.settings.where("compatibility"), f"`{here.source_alias}` here"),
-                    ),
-                    path=f"{into.path}.compatibility",
-                    ids=(into.id, out.id, out.source),
-                    help=f"give {out.source} the same name in `compatibility.mirrormaker.aliases` of both flows",
-                )
+            yield _describe_circle(topologies, into, out)
+
+
+def _describe_circle(topologies: Sequence[Topology], into: _Beat, out: _Beat) -> Problem:
+    mine = into if into.index == 0 else out
+    sides = ((into, into.told.target_alias), (out, out.told.source_alias))
+    names = [_name_flow(topologies, each) for each in (into, out)]
+    return Problem(
+        "NAM315",
+        f"heartbeats go round without end: flow {names[0]} calls cluster {into.flow.target} "
+        f"`{into.told.target_alias}`, and flow {names[1]} calls it `{out.told.source_alias}`",
+        tuple(
+            Label(each.flow.settings.where("compatibility"), f"`{name}` here") for each, name in sides if not each.index
+        ),
+        path=f"{mine.flow.path}.compatibility",
+        ids=(into.flow.id, out.flow.id, out.flow.source if out.index == 0 else into.flow.target),
+        help=f"give {mine.flow.target if mine is into else mine.flow.source} the same name in "
+        "`compatibility.mirrormaker.aliases` of both flows",
+    )
+
+
+def _name_flow(topologies: Sequence[Topology], beat: _Beat) -> str:
+    """Its id, with the file of another topology."""
+    there = topologies[beat.index]
+    text = f"{shorten_and_escape(there.name)}, {shorten_and_escape(there.file)}"
+    return beat.flow.id if beat.index == 0 else f"{beat.flow.id} ({text})"
 
 
 RULE = Rule("NAM315", "mirrormaker-topic-taken", "error", __doc__, check)

@@ -16,6 +16,7 @@ from watershed.topology.finding import Problem
 from watershed.topology.model import CheckedValue, Flow, Topology
 from watershed.topology.rule import Rule, RuleContext
 from watershed.topology.rules.finding_text import build_labels
+from watershed.topology.same_cluster import is_same_cluster
 from watershed.topology.text_escaping import shorten_and_escape
 
 _BETWEEN = "-to-"
@@ -75,7 +76,7 @@ def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
     theirs = {flow.id: flow for flow in other.flows}
     for flow in topology.flows:
         twin = theirs.get(flow.id)
-        if twin is not None and _is_one(topology, flow.target, other, twin.target):
+        if twin is not None and is_same_cluster(topology, flow.target, other, twin.target):
             yield Problem(
                 "OPS902",
                 f"flow {flow.id} into this cluster is also in the topology {shorten_and_escape(other.name)} "
@@ -85,16 +86,6 @@ def _shared(topology: Topology, other: Topology) -> Iterator[Problem]:
                 ids=(flow.id, other.name),
                 help="give one of the two a `suffix`, or remove it from one of the files",
             )
-
-
-def _is_one(topology: Topology, alias: str, other: Topology, twin: str) -> bool:
-    """Whether two declarations are one cluster: an equal id, or else a shared address."""
-    one, two = topology.clusters.get(alias), other.clusters.get(twin)
-    if one is None or two is None:
-        return False
-    if one.cluster_id is not None and two.cluster_id is not None:
-        return one.cluster_id == two.cluster_id
-    return bool(set(one.bootstrap) & set(two.bootstrap))
 
 
 def _declared(topology: Topology, alias: str) -> CheckedValue | None:

@@ -4,11 +4,12 @@ misleading, missing or repeated in thirty files of public repositories (decision
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.import_formats import import_path, import_text
 from watershed.topology.interop.import_report import (
     ImportReport,
     build_import_report,
@@ -581,3 +582,13 @@ def test_the_rack_of_the_consumer_is_where_workers_read(report) -> None:
     assert "near:" in report.text
     assert "rack: eu-1a" in report.text
     assert left(report, RACK) == []
+
+
+def test_a_file_of_a_directory_that_nobody_reads_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text(RUNS, encoding="utf-8")
+    (tmp_path / "kustomization.yaml").write_text("kind: Kustomization\n", encoding="utf-8")
+    (tmp_path / "empty.properties").write_text("\n", encoding="utf-8")
+    report = build_import_report(import_path(tmp_path))
+    empty, other = left(report, "the whole file")
+    assert empty.startswith("nothing in it is read: the file is empty; the other files are MirrorMaker 2 properties")
+    assert "this is a Kustomization" in other

@@ -199,7 +199,7 @@ def _keep_only(
     """What is copied under an exclude of all but `kept_only`, as `(?!orders).*`: these, where all was included."""
     if not kept_only or banned is None:
         return include
-    if set(include) <= _EVERYTHING:
+    if include and set(include) <= _EVERYTHING:
         return kept_only
     why = "it excludes all but some, and the flow includes single patterns: write in `include` what is left"
     notes.add_not_carried(f"`{banned.name}`: {banned.text.strip()}", why, banned.span)

@@ -98,6 +98,8 @@ def show_fleets(path: Path, target: str | None, form: str) -> int:
     else:
         for row in rows:
             click.echo(describe_fleet_row(row))
+            if row.workers:  # as `topology flow move --to` takes them
+                click.echo(f"  workers: {', '.join(row.workers)}")
             if row.needs_supervisor:
                 click.echo(f"  what to do: `{_supervise_command(path, row.target)}`, or the DAG fleet__{plan.topology}")
             elif row.placement == "external" and not row.is_at_size and row.state == "running":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watershed.cli.budget_standings import describe_budgets
@@ -16,6 +16,7 @@ from watershed.clusters.partition_orders import (
     is_chosen_worker,
 )
 from watershed.topology.egress_compression import EgressCompression, describe_saved_bytes
+from watershed.topology.rounded_amounts import render_decimal_size
 
 
 def describe_flow_record(flow: dict[str, Any]) -> list[str]:
@@ -68,3 +69,14 @@ def _describe_moves(flow: dict[str, Any]) -> Iterator[str]:
         yield describe_move(move) + (
             f"; served by {', '.join(others)}, until worker {move.worker} is there" if others else ""
         )
+
+
+def render_flow_lag(flow: Mapping[str, Any], *, sized: bool = True) -> str:
+    """`1,204 (3.1 MB)`, `-` when not known, `≥ 1,204` where it may be more: nobody looks at the source while the flow
+    stands still, or one of its partitions has not been looked at. flow: a row of `topology status --format json`."""
+    records, size = flow["lag_records"], flow["lag_bytes"] if sized else None
+    if records is None:
+        return "-"
+    stands_still = flow["state"] in ("paused", "stopped")
+    is_bound = stands_still or any(row["lag_records"] is None for row in flow["partitions"])
+    return ("≥ " if is_bound else "") + f"{records:,}" + (f" ({render_decimal_size(size)})" if size else "")

@@ -147,13 +147,13 @@ def _sum(values: Iterable[int | None]) -> int | None:
 
 def _table(flows: list[dict[str, Any]]) -> str:
     from watershed.cli.copy_mode_text import describe_single_batch_mode
-    from watershed.cli.flow_record_text import describe_flow_record
+    from watershed.cli.flow_record_text import describe_flow_record, render_flow_lag
     from watershed.cli.sync_text import describe_flow_sync
 
     width = max([32, *(len(flow["id"]) for flow in flows)])
     lines = [f"{'flow':<{width}} {'state':<20} {'partitions':>10} {'lag':>12} {'behind':>9} {'rate':>11}"]
     for flow in flows:
-        lag = "-" if flow["lag_records"] is None else f"{flow['lag_records']:,}"
+        lag = render_flow_lag(flow, sized=False)
         behind = "-" if flow["lag_ms"] is None else f"{flow['lag_ms'] / 1000:,.1f} s"
         rate = f"{flow['rate_bytes'] / 1e6:,.1f} MB/s"
         count = len(flow["partitions"])

@@ -13,7 +13,7 @@ from rich.text import Text as RichText
 
 from watershed.cli.alignment_progress import render_alignment_progress
 from watershed.cli.copy_mode_text import describe_single_batch_mode
-from watershed.cli.flow_record_text import describe_flow_record
+from watershed.cli.flow_record_text import describe_flow_record, render_flow_lag
 from watershed.cli.sync_text import describe_flow_sync
 from watershed.cli.terminal import get_unfiltered_output, make_visible
 from watershed.topology.rounded_amounts import render_decimal_size
@@ -90,7 +90,7 @@ def draw_status_table(
             flow["id"],
             _state(flow["state"]),
             str(len(flow["partitions"])),
-            render_lag(flow["lag_records"], flow["lag_bytes"]),
+            render_flow_lag(flow),
             render_delay(flow["lag_ms"]),
             render_decimal_size(flow["rate_bytes"]) + "/s",
             make_visible_text(draw_sparkline(rates[-30:]), style="cyan"),
@@ -135,13 +135,6 @@ def _told(flows: list[dict[str, Any]]) -> list[RichText]:
 
 def _state(state: str) -> RichText:
     return make_visible_text(state, style=_COLOURS.get(state, _LOUD))
-
-
-def render_lag(records: int | None, size_: int | None) -> str:
-    """`1,204 (3.1 MB)`, `-` when not known."""
-    if records is None:
-        return "-"
-    return f"{records:,}" + (f" ({render_decimal_size(size_)})" if size_ else "")
 
 
 def render_delay(milliseconds: int | None) -> str:

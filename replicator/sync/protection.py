@@ -76,8 +76,11 @@ class ProtectionKind:
         return sync_kind.METADATA_INTERVAL_MS
 
     def compare(self, flow: PlanFlow, sides: SyncClusters) -> list[FieldDrift]:
-        """Denials that are missing or are over, and why topics cannot be protected."""
-        return find_protection_differences(flow, inspect_protection(sides.target, flow))
+        """Denials that are missing or are over, and why topics cannot be protected. Topics that the flow is about to
+        create count, so that a person sees all denials before the first `topology apply`."""
+        with Admin(sides.source) as admin:
+            coming = [flow.target_topic(name) for name in admin.topics() if flow.selects(name)]
+        return find_protection_differences(flow, inspect_protection(sides.target, flow, coming))
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
         """Make and take away what differs now."""
@@ -171,15 +174,16 @@ def build_write_denial(principal: str, topic: str) -> InventoryAcl:
     return InventoryAcl(principal, "WRITE", "DENY", "TOPIC", topic, "LITERAL")
 
 
-def inspect_protection(target: ConnectionSettings, flow: PlanFlow) -> Protection:
-    """As it is now; reads only. Raises ClusterError."""
+def inspect_protection(target: ConnectionSettings, flow: PlanFlow, coming: Iterable[str] = ()) -> Protection:
+    """As it is now; reads only. coming: topics that the target may not have yet. Raises ClusterError."""
     record = read_flows(target).get(flow.id)
     ours = read_protections(target).get(flow.id, frozenset())
     with Admin(target) as admin:
         topics, is_open = admin.topics(), (admin.broker_config(_OPEN) or "false").lower() == "true"
     with open_connection(target) as connection:
         acls = read_acls(connection)
-    return find_protection(record, flow, topics, acls, ours, target.username, is_open=is_open)
+    names = {*topics, *coming}
+    return find_protection(record, flow, names, acls, ours, target.username, is_open=is_open)
 
 
 def keep_protection(target: ConnectionSettings, flow: PlanFlow) -> dict[InventoryAcl, str]:

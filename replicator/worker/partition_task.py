@@ -108,6 +108,12 @@ class PartitionTask:
         return self.is_ready_to_inspect(soon) if self.active is None else self.active.copy.trouble is not None
 
     @property
+    def is_waiting_paused(self) -> bool:
+        """Whether a person has paused it alone, and how far it was copied is known here."""
+        still = self.active is None and not self.inspecting and self.completion is None
+        return self.is_paused and self.record.state == "running" and still and self._source_position >= 0
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether everything in front of its end is copied, and nobody wants anything of it."""
         return self.completion is not None and self.wanted and not self.inspecting and not self.has_new_decision
@@ -165,6 +171,11 @@ class PartitionTask:
         self._source_position, self._target_end = copy.progress.copied_through, copy.progress.acked
         self._source_end = max(copy.source.end, copy.progress.copied_through)
         self._source_seen = max(active.source_seen_at, self._source_seen)
+
+    def observe_source_end(self, end: int, now: float) -> None:
+        """The source's log ended at `end` at time `now` (monotonic), while nothing was copied."""
+        self._source_end, self._source_seen = max(end, self._source_position), now
+        self._lag.observe_end(self._source_end, now)
 
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
         """An inspection or a copy ended with `trouble`."""

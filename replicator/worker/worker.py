@@ -70,6 +70,7 @@ from watershed.replicator.worker.loop_guards import LoopGuards
 from watershed.replicator.worker.membership import Membership
 from watershed.replicator.worker.metrics_snapshot import LIVE_S, Health, MetricsSnapshot
 from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.replicator.worker.paused_log_ends import PausedLogEnds
 from watershed.replicator.worker.placement_leader import PlacementLeader
 from watershed.replicator.worker.settled_heap import SettledHeap
 from watershed.replicator.worker.topic_discovery import TopicDiscovery
@@ -175,6 +176,7 @@ class Worker:
         self._ledger_thread.start()
         self._pool = ThreadPoolExecutor(max_workers=INSPECTION_THREADS, thread_name_prefix="look")
         self._ambiguous_answers = AmbiguousAnswers(target, self._pool)
+        self._paused_ends = PausedLogEnds(connect, self._pool)
         decisions = AlignmentDecisions(target, self._writer, f"worker {worker_id}")
         check = GuaranteeCheck(target, connect)
         ledger = self._ledger = SharedLedger(target)
@@ -256,6 +258,7 @@ class Worker:
         busy = self._busy = self._list_busy()
         self._retire(busy)
         self._take_over(busy)
+        self._paused_ends.step(busy)
         now = time.monotonic()
         if now - self._published >= _STATUS_S:
             self._published = now

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from watershed.cli.flow_record_text import render_flow_lag
 from watershed.cli.status import _flows, _table
-from watershed.cli.status_table import draw_sparkline, draw_status_table, render_delay, render_lag, watch_flows
+from watershed.cli.status_table import draw_sparkline, draw_status_table, render_delay, watch_flows
 from watershed.clusters.errors import Unreachable
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat
@@ -27,6 +28,7 @@ PARTITION = {
     "error": None,
     "remedy": None,
     "open_records": 0,
+    "lag_records": 1204,
     "young": True,
     "note": None,
 }
@@ -159,8 +161,14 @@ def test_sizes(count, told):
 
 
 def test_lag_and_bars():
-    assert render_lag(None, None) == "-"
-    assert render_lag(0, 0) == "0"
+    def lag(records: int | None, state: str = "running", *partitions: int | None) -> str:
+        rows = [{"lag_records": each} for each in partitions]
+        return render_flow_lag({"lag_records": records, "lag_bytes": 3000, "state": state, "partitions": rows})
+
+    assert lag(None) == "-"
+    assert lag(0) == "0 (3.0 kB)"
+    assert lag(1204, "running", 1204, None) == "≥ 1,204 (3.0 kB)"
+    assert lag(0, "paused", 0) == "≥ 0 (3.0 kB)"
     assert draw_sparkline([0, 1, 2]) == " ▄█"
     assert draw_sparkline([0, 0]) == "  "
 

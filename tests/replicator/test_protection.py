@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +24,7 @@ from watershed.replicator.sync.protection import (
     find_protection_differences,
     keep_protection,
 )
+from watershed.replicator.sync.sync_kind import SyncClusters
 from watershed.topology.acl_translation import is_write_denial, translate_acls
 from watershed.topology.inventory import InventoryAcl
 from watershed.topology.naming import build_prefix_naming
@@ -149,6 +152,21 @@ def test_a_denial_that_came_behind_a_lift_is_taken_away_by_its_own_maker(monkeyp
     monkeypatch.setattr(protection, "_change", change)
     assert keep_protection(ConnectionSettings("b", ("b:9092",)), FLOW) == {}
     assert changes == [(frozenset({denial}), frozenset()), (frozenset(), frozenset({denial}))]
+
+
+def test_the_plan_shows_denials_on_topics_that_the_flow_is_about_to_create(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = SimpleNamespace(topics=lambda: {"orders.new": None, "payments": None})
+    monkeypatch.setattr(protection, "Admin", lambda _settings: nullcontext(admin))
+
+    def inspect(_target: ConnectionSettings, flow: PlanFlow, coming: list[str]) -> Protection:
+        rights = (right("app", "a.", pattern="PREFIXED"),)
+        return find_protection(None, flow, coming, rights, (), "copier", is_open=False)
+
+    monkeypatch.setattr(protection, "inspect_protection", inspect)
+    sides = SyncClusters(*(ConnectionSettings(alias, ("k:1",)) for alias in ("a", "b")))
+    [row] = ProtectionKind().compare(FLOW, sides)
+    assert (row.name, row.field, row.live, row.wanted) == ("topic a.orders.new", "User:app", None, "DENY")
+    assert row.applied
 
 
 def test_the_status_always_says_what_is_protected() -> None:

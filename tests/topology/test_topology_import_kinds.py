@@ -4,11 +4,12 @@ misleading, missing or repeated in thirty files of public repositories (decision
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from watershed.topology.interop.import_formats import import_text
+from watershed.topology.interop.import_formats import import_path, import_text
 from watershed.topology.interop.import_report import (
     ImportReport,
     build_import_report,
@@ -106,6 +107,19 @@ def test_a_blank_behind_true_counts_when_pairs_are_started_and_nowhere_else(more
     report = imported(ENDS + f"a->b.topics = orders\na->b.enabled = true \n{more}")
     assert report.text.count("- source:") == flows
     assert any("a blank follows `true`" in each for each in wrong(report, "SYN011")) == (flows == 0)
+
+
+def test_a_blank_behind_true_is_one_finding_and_not_two_that_disagree() -> None:
+    report = imported(ENDS + "a->b.topics = orders\na->b.enabled = true \nemit.heartbeats.enabled = false\n")
+    assert not any("has settings but no" in each for each in wrong(report, "GRF216"))
+
+
+def test_enabled_beside_the_config_of_a_strimzi_connector_is_dropped_by_strimzi() -> None:
+    report = strimzi("      sourceConnector: {enabled: false, taskMax: 2}")
+    assert report.text.count("- source:") == 1
+    dropped, unknown = sorted(wrong(report, "SYN003"), key=lambda each: "has no `" in each)
+    assert dropped.startswith("`sourceConnector.enabled` has no effect")
+    assert unknown == "`sourceConnector` has no `taskMax`"
 
 
 def test_a_blank_behind_a_setting_of_a_connector_changes_nothing() -> None:
@@ -323,6 +337,34 @@ def test_an_interval_of_days_is_taken_for_milliseconds() -> None:
     assert finding.message.startswith("`refresh.topics.interval.seconds` is 6 days or more")
     assert finding.help == "for 600000 ms write 600"
     assert wrong(imported(RUNS + "refresh.topics.interval.seconds = 3600\n"), "SYC516") == []
+    [day] = wrong(imported(RUNS + "refresh.topics.interval.seconds = 86400\n"), "SYC516")
+    assert "is a day or more" in day
+
+
+def test_the_poll_interval_of_replicator_is_asked_for_the_same() -> None:
+    config = {
+        "connector.class": "io.confluent.connect.replicator.ReplicatorSourceConnector",
+        "src.kafka.bootstrap.servers": "k1.a.example.internal:9092",
+        "dest.kafka.bootstrap.servers": "k1.b.example.internal:9092",
+        "topic.whitelist": "orders",
+        "topic.poll.interval.ms": "432000000",
+        "max.tasks": "3",
+    }
+    report = imported(json.dumps({"name": "r", "config": config}, indent=1), "r.json")
+    [slow] = wrong(report, "SYC516")
+    assert "is 5 days or more" in slow
+    assert "in milliseconds" in slow
+    [turned] = [each for each in report.source if each.rule == "SYN003"]
+    assert turned.help == "did you mean `tasks.max`?"
+
+
+def test_exactly_once_of_a_connector_is_helped_by_the_words_that_a_connector_reads() -> None:
+    for report, layer in (
+        (imported(RUNS + "b.exactly.once.source.support = enabled\n"), "a"),
+        (connectors(**{"exactly.once.support": "required"}), "source"),
+    ):
+        [finding] = [each for each in report.source if each.rule == "SYC515"]
+        assert finding.help == f"set `{layer}.consumer.isolation.level = read_committed`"
 
 
 def test_consumer_overrides_of_a_source_connector_have_no_effect() -> None:
@@ -349,6 +391,31 @@ def test_the_tuning_of_clients_is_known_without_their_prefix() -> None:
 )
 def test_excludes_that_match_no_topic_are_said(entry: str, told: int) -> None:
     assert len(wrong(imported(RUNS + f"topics.exclude = {entry}\n"), "NAM302")) == told
+
+
+def test_an_alternative_that_matches_no_topic_is_said_by_itself() -> None:
+    [message] = wrong(imported(RUNS.replace("orders", 'orders|"payments"|x\\\\..*')), "NAM302")
+    assert message.startswith('`a->b.topics`: `"payments"` matches no topic')
+
+
+@pytest.mark.parametrize(
+    ("topics", "exclude", "include", "unread"),
+    [
+        (".*", "^(?!orders).*$", '[{glob: "orders*"}]', 0),
+        (".*", "(?!orders$).*", "[{regex: '(?:orders)'}]", 0),
+        ("pay.*", "(?!orders).*", '[{glob: "pay*"}]', 1),
+        (".*", "(?!orders)x.*", '[{glob: "*"}]', 1),
+        (".*", "(?!orders).*, tmp.*", '[{glob: "*"}]', 1),
+    ],
+)
+def test_an_exclude_of_all_but_some_is_what_is_left(topics: str, exclude: str, include: str, unread: int) -> None:
+    """It came out as an exclude of everything, and the flow selected nothing."""
+    report = imported(ENDS + f"a->b.enabled = true\ntopics = {topics}\ntopics.exclude = {exclude}\n")
+    assert f"include: {include}" in report.text
+    assert len(left(report, "topics.exclude")) == unread
+    groups = imported(RUNS + f"sync.group.offsets.enabled = true\ngroups = {topics}\ngroups.exclude = {exclude}\n")
+    assert f"include: {include}" in groups.text
+    assert len(left(groups, "groups.exclude")) == unread
 
 
 def test_groups_in_quotes_are_said() -> None:
@@ -515,3 +582,13 @@ def test_the_rack_of_the_consumer_is_where_workers_read(report) -> None:
     assert "near:" in report.text
     assert "rack: eu-1a" in report.text
     assert left(report, RACK) == []
+
+
+def test_a_file_of_a_directory_that_nobody_reads_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a.properties").write_text(RUNS, encoding="utf-8")
+    (tmp_path / "kustomization.yaml").write_text("kind: Kustomization\n", encoding="utf-8")
+    (tmp_path / "empty.properties").write_text("\n", encoding="utf-8")
+    report = build_import_report(import_path(tmp_path))
+    empty, other = left(report, "the whole file")
+    assert empty.startswith("nothing in it is read: the file is empty; the other files are MirrorMaker 2 properties")
+    assert "this is a Kustomization" in other

@@ -209,6 +209,13 @@ def test_a_failure_and_a_gap_are_said_and_never_zero() -> None:
     assert "counters began again 4 times" in text
 
 
+def test_money_for_brokers_is_a_lower_bound_where_a_limit_is_not_known() -> None:
+    prices = UsagePrices("EUR", broker_month=300.0)
+    broker = BrokerCapacity(bytes_in=50 * MIB, bytes_out=100 * MIB, disk=1000 * GIB)
+    text = say(estimate(build_history(("bytes_in", "shop.a", [MIB] * 12)), prices=prices, broker=broker))
+    assert "| Brokers of the target, each 30 days | at least 900.00 EUR |" in text
+
+
 def test_without_figures_by_topic_the_whole_cluster_bounds_the_flow() -> None:
     whole = build_history(("bytes_in", WHOLE_CLUSTER, [5.0 * MIB] * 12), ("partitions", WHOLE_CLUSTER, [40.0]))
     found = estimate(whole)

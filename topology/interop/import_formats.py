@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from watershed.topology.errors import UnreadableTopology
-from watershed.topology.finding import Problem
-from watershed.topology.interop.imported_topology import ImportedTopology
+from watershed.topology.finding import FileSpan, Problem
+from watershed.topology.interop.imported_topology import ImportedTopology, NotCarried
 from watershed.topology.yaml_tree import MAX_FILE_BYTES, YamlNode, parse_yaml
 
 IMPORT_SUFFIXES = (".properties", ".yaml", ".yml", ".json", ".tf", ".conf", ".config", ".cfg")
@@ -131,7 +131,14 @@ def import_path(path: Path, wanted: str | None = None) -> ImportedTopology:
     if len(formats) > 1:
         raise UnreadableTopology(f"{path}: files of several formats ({', '.join(sorted(formats))}); name one file")
     [chosen] = formats.values()
-    return chosen.read(tuple(document for document, _ in known))
+    imported = chosen.read(tuple(document for document, _ in known))
+    unread = tuple(_note_unread_file(document, chosen) for document, each in found if each is None)
+    return replace(imported, not_carried=(*imported.not_carried, *unread))
+
+
+def _note_unread_file(document: ForeignDocument, chosen: _ImportFormat) -> NotCarried:
+    why = f"nothing in it is read: {_nothing((document,))}; the other files are {chosen.what}"
+    return NotCarried("the whole file", why, FileSpan(document.file, 1, 1, 1, 1))
 
 
 def import_text(text: str, file: str) -> ImportedTopology:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from watershed.topology.interop.import_notes import ImportNotes, parse_java_boolean
-from watershed.topology.interop.import_numbers import parse_setting_number, render_seconds
+from watershed.topology.interop.import_numbers import parse_setting_number, render_seconds, report_slow_discovery
 from watershed.topology.interop.imported_topology import ImportedFlow
 from watershed.topology.interop.mm2_compatibility import build_pair_compatibility
 from watershed.topology.interop.mm2_pair import DEFAULT_REPLICATION_POLICY, MirrorPair
@@ -20,7 +20,6 @@ from watershed.topology.resolver import DEFAULT_EXCLUDED_CONFIGS
 _LEGACY_POLICY = "LegacyReplicationPolicy"
 # Kafka's own policy, and that of strimzi/mirror-maker-2-extensions for the releases before it
 _KNOWN_PACKAGES = ("org.apache.kafka.connect.mirror.", "io.strimzi.kafka.connect.mirror.", "IdentityReplicationPolicy")
-_DAY_S = 24 * 60 * 60
 _KEY = re.compile(r"[a-z][a-z0-9.]*")
 
 
@@ -103,7 +102,8 @@ def _delivery(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
             f"{pair.source.name}->{pair.target.name}: exactly once, but the source's consumer reads records of aborted "
             "transactions, and they become committed at the target",
             once.span,
-            f"set `{pair.source.name}.consumer.isolation.level = read_committed`",
+            # only the properties file has a layer for each cluster
+            f"set `{pair.source.name if pair.lines else 'source'}.consumer.isolation.level = read_committed`",
             ids=(pair.id,),
         )
         out["isolation"] = "read_committed"
@@ -226,16 +226,8 @@ def _workers(pair: MirrorPair, notes: ImportNotes) -> dict[str, Any]:
     seconds = parse_setting_number(refresh, notes)
     if refresh is not None and seconds is not None and seconds > 0:
         out["discovery"] = render_seconds(seconds)
-        if seconds >= _DAY_S:
-            notes.add_problem(
-                "SYC516",
-                f"`{refresh.name}` is {seconds // _DAY_S} days or more: new topics and partitions wait for so long (it "
-                "is in seconds)",
-                refresh.span,
-                f"for {seconds} ms write {seconds // 1000}" if seconds % 1000 == 0 else "write seconds",
-                ids=(pair.id,),
-                severity="warning",
-            )
+        help_ = f"for {seconds} ms write {seconds // 1000}" if seconds % 1000 == 0 else "write seconds"
+        report_slow_discovery(refresh, seconds, "seconds", help_, (pair.id,), notes)
     rack = pair.config.get("consumer.client.rack")
     if rack is not None and rack.text.strip():
         out["near"] = {"rack": rack.text.strip()}

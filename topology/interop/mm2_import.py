@@ -135,7 +135,7 @@ def _pairs(
                 found.append(MirrorPair(source, target, config, where, True, tuple(ends), False, lines))
             elif "enabled" in own and not parse_java_boolean(own["enabled"], False):
                 off.append(f"{source.name}->{target.name}")
-            elif any(not key.startswith("emit.") for key in own):
+            elif not parse_java_boolean(enabled, False) and any(not key.startswith("emit.") for key in own):
                 notes.add_problem(
                     "GRF216",
                     f"{source.name}->{target.name} has settings but no `enabled = true`: nothing is copied",

@@ -20,6 +20,7 @@ from watershed.topology.selectors import INTERNAL_TOPIC_GLOBS, Selector, TopicSe
 
 _REPLICA = Selector("glob", "*.replica")
 NEVER_MIRRORED_TOPICS = (Selector("glob", "*-internal"), Selector("glob", "*.internal"))
+_QUOTES = ("'", '"')
 _MAX_NAMES = 30
 _MAX_ENTRIES = 200
 _MAX_TRAPS = 20
@@ -42,7 +43,8 @@ def build_mirror_selection(pair: MirrorPair, notes: ImportNotes) -> MirrorSelect
     """The topics that a pair copies. Reports patterns that match more than they seem to."""
     said, banned = pair.config.get("topics"), pair.config.get("topics.exclude")
     include, ahead = _read(pair, said, notes, "topics") if said is not None else ([Selector("glob", "*")], [])
-    exclude, _ = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([_REPLICA], [])
+    exclude, kept_only = _read(pair, banned, notes, "topics.exclude") if banned is not None else ([_REPLICA], [])
+    include = _keep_only(include, kept_only, banned, notes)
     exclude += ahead
     if _EVERYTHING & set(include):
         _catches_everything(pair, said, banned, notes)
@@ -70,7 +72,10 @@ def build_group_selectors(pair: MirrorPair, notes: ImportNotes) -> tuple[tuple[S
     """The consumer groups that a pair synchronises: (include, exclude)."""
     said, banned = pair.config.get("groups"), pair.config.get("groups.exclude")
     include, ahead = _read(pair, said, notes, "groups") if said is not None else ([Selector("glob", "*")], [])
-    exclude, _ = _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(_TOOL_GROUPS), [])
+    exclude, kept_only = (
+        _read(pair, banned, notes, "groups.exclude") if banned is not None else (list(_TOOL_GROUPS), [])
+    )
+    include = _keep_only(include, kept_only, banned, notes)
     if banned is not None and _EVERYTHING & set(include):
         lost = [each.text for each in _TOOL_GROUPS if each not in exclude]
         if lost:
@@ -123,7 +128,8 @@ def _plain(text: str) -> str:
 def _read(
     pair: MirrorPair, said: ForeignSetting, notes: ImportNotes, key: str
 ) -> tuple[list[Selector], list[Selector]]:
-    """The selectors of a list, and what negative look-aheads exclude."""
+    """The selectors of a list, and what negative look-aheads take out of it. An exclude of all but some has no
+    selectors: what it takes out is what is left to copy."""
     found, ahead = [], []
     entries = mm2_topic_list.parse_topic_list(said.text)
     whole = {"topics": "nothing is copied", "groups": "no group is synchronised"}
@@ -134,8 +140,11 @@ def _read(
     what = "group" if key.startswith("groups") else "topic"
     traps = 0
     for each in entries:
-        if each.selector is None or (each.excluded is not None and len(entries) > 1):
+        if each.selector is None or not _is_expressible(each, key, len(entries)):
             _note_unread(said, each, notes)
+            continue
+        if each.excluded is not None and key.endswith(".exclude"):
+            ahead.append(each.excluded)
             continue
         found.append(each.selector)
         _check_matchable(said, each, what, notes)
@@ -171,25 +180,53 @@ def _read(
     return found, ahead
 
 
+def _is_expressible(entry: mm2_topic_list.TopicListEntry, key: str, entries: int) -> bool:
+    """Whether `include` and `exclude` can say a negative look-ahead: alone, and in an exclude only of all but some."""
+    return entry.excluded is None or (entries == 1 and (not key.endswith(".exclude") or entry.selector in _EVERYTHING))
+
+
 def _note_unread(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, notes: ImportNotes) -> None:
-    notes.add_not_carried(f"`{said.name}`: {entry.text}", entry.why or "a look-ahead among other entries", said.span)
+    why = entry.why or "a look-ahead that cannot be said with `include` and `exclude`: write what it means"
+    notes.add_not_carried(f"`{said.name}`: {entry.text}", why, said.span)
     if "never closed" in entry.why or "without its" in entry.why or "repeats nothing" in entry.why:
         help_ = "MirrorMaker stops with it; an entry of the list is a Java regex without a comma"
         notes.add_problem("SYN011", f"`{said.name}`: `{entry.text}` is no regex: {entry.why}", said.span, help_)
 
 
+def _keep_only(
+    include: list[Selector], kept_only: list[Selector], banned: ForeignSetting | None, notes: ImportNotes
+) -> list[Selector]:
+    """What is copied under an exclude of all but `kept_only`, as `(?!orders).*`: these, where all was included."""
+    if not kept_only or banned is None:
+        return include
+    if include and set(include) <= _EVERYTHING:
+        return kept_only
+    why = "it excludes all but some, and the flow includes single patterns: write in `include` what is left"
+    notes.add_not_carried(f"`{banned.name}`: {banned.text.strip()}", why, banned.span)
+    return include
+
+
 def _check_matchable(said: ForeignSetting, entry: mm2_topic_list.TopicListEntry, what: str, notes: ImportNotes) -> None:
     """NAM302 for an entry that no topic matches, and for a group in quotes: Java's properties know no quotes."""
-    quoted = entry.text[:1] in ("'", '"')
-    why = ""
-    if what == "topic" and entry.selector is not None and entry.selector.automaton().is_empty():
-        why = "matches no topic: a name has letters, digits, `.`, `_` and `-` only"
-    elif what == "group" and quoted:
-        why = "matches groups with these quotes in their names"
-    if why:
-        help_ = "take the quotes away" if quoted else "correct it, or take it out"
-        message = f"`{said.name}`: `{entry.text}` {why}"
-        notes.add_problem("NAM302", message, said.span, help_, severity="warning")
+    if what == "topic":
+        why, texts = "matches no topic: a name has letters, digits, `.`, `_` and `-` only", _find_unmatchable(entry)
+    else:
+        quoted = entry.text[:1] in _QUOTES
+        why, texts = "matches groups with these quotes in their names", [entry.text] if quoted else []
+    for text in texts:
+        help_ = "take the quotes away" if text[:1] in _QUOTES else "correct it, or take it out"
+        notes.add_problem("NAM302", f"`{said.name}`: `{text}` {why}", said.span, help_, severity="warning")
+
+
+def _find_unmatchable(entry: mm2_topic_list.TopicListEntry) -> list[str]:
+    """The entry, or those of its plain alternatives (`a|"b"`), that no topic's name matches."""
+    if entry.selector is None:
+        return []
+    if entry.selector.automaton().is_empty():
+        return [entry.text]
+    if "|" not in entry.text or re.search(r"[(\[\\]", entry.text.replace(r"\.", "")):
+        return []
+    return [each for each in entry.text.split("|") if Selector("regex", each).automaton().is_empty()]
 
 
 def _catches_everything(

@@ -201,7 +201,7 @@ def check_known_settings(
     """
     for key, said in settings.items():
         why = next((why for pattern, why in left if pattern.fullmatch(key)), None)
-        near = suggest_word(key, known) if why is None else None
+        near = (_turn_words(key, known) or suggest_word(key, known)) if why is None else None
         if near is not None:
             notes.add_problem("SYN003", f"`{said.name}` is no {what}", said.key, f"did you mean `{near}`?")
             why = UNKNOWN_SETTING
@@ -217,13 +217,18 @@ def is_known_mm2_key(key: str) -> bool:
     return key in CARRIED_MM2_KEYS or is_connection_key(key) or explain_not_carried(key) is not None
 
 
+def _turn_words(key: str, known: Collection[str]) -> str | None:
+    """The known word that has the parts of this one in the other order: `tasks.max` for `max.tasks`."""
+    turned = ".".join(reversed(key.split(".")))
+    return turned if turned in known and turned != key else None
+
+
 def suggest_mm2_key(key: str) -> str | None:
     """What an unknown key most likely means."""
     side, _, rest = key.partition(".")
     if side in ("source", "target") and is_connection_key(rest):
         return f"{side}.cluster.{rest}"
-    turned = ".".join(reversed(key.split(".")))  # `max.tasks`
-    if turned in _COMMON and turned != key:
+    if (turned := _turn_words(key, _COMMON)) is not None:
         return turned
     for suffix in (".enabled", "d", "s"):
         if key + suffix in _COMMON:

@@ -20,6 +20,7 @@ from watershed.topology.interop.client_security import build_client_security, ch
 from watershed.topology.interop.import_checks import check_imported_clusters, check_replication_factor
 from watershed.topology.interop.import_formats import ForeignDocument, find_child_node
 from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
+from watershed.topology.interop.import_numbers import report_slow_discovery
 from watershed.topology.interop.imported_topology import ImportedCluster, ImportedFlow, ImportedTopology
 from watershed.topology.interop.java_properties import parse_properties
 from watershed.topology.interop.topology_writer import build_cluster_alias
@@ -213,6 +214,8 @@ def _flow(connector: _ReplicatorConnector, suffix: str | None, notes: ImportNote
         workers["count"] = count
     if (poll := _number(connector, "topic.poll.interval.ms", 0, 10**12, notes)) is not None:
         workers["discovery"] = render_duration(max(1, poll))
+        said = connector.config["topic.poll.interval.ms"]
+        report_slow_discovery(said, poll // 1000, "milliseconds", "write milliseconds, such as 180000", (), notes)
     settings |= {"workers": workers} if workers else {}
     if any(each.kind == "literal" and is_internal_topic(each.text) for each in include):
         settings["topics"] = {"allow_internal": True}

@@ -34,6 +34,7 @@ from watershed.topology.interop.yaml_settings import (
     find_key_span,
     find_scalar_setting,
     parse_yaml_documents,
+    report_unknown_fields,
 )
 from watershed.topology.spelling import suggest_word
 from watershed.topology.yaml_tree import YamlNode
@@ -144,7 +145,7 @@ def _mirrors(
     if spec is None or spec.kind != "map":
         notes.add_problem("SYN012", f"the {MIRROR_MAKER_KIND} has no `spec`", resource.span)
         return
-    _unknown(spec, "spec", _SPEC, notes)
+    report_unknown_fields(spec, "spec", _SPEC, notes)
     for key, _ in spec.entries:
         if key.text in _SPEC - {"clusters", "connectCluster", "target", "mirrors"}:
             notes.add_not_carried(
@@ -168,7 +169,7 @@ def _mirrors(
         )
     for index, mirror in enumerate(mirrors):
         path = f"spec.mirrors[{index}]"
-        _unknown(mirror, path, _MIRROR, notes)
+        report_unknown_fields(mirror, path, _MIRROR, notes)
         source = _end(mirror, path, "source", clusters, notes)
         to = only if only is not None else _end(mirror, path, "target", clusters, notes)
         if source is None or to is None:
@@ -310,15 +311,6 @@ def _pairs(
             has_checkpoints=find_child_node(mirror, "checkpointConnector") is not None,
         )
     return list(pairs.values())
-
-
-def _unknown(node: YamlNode, path: str, known: frozenset[str], notes: ImportNotes) -> None:
-    for key, _ in node.entries:
-        if key.text not in known:
-            near = suggest_word(key.text, known)
-            notes.add_problem(
-                "SYN003", f"`{path}` has no `{key.text}`", key.span, f"did you mean `{near}`?" if near else ""
-            )
 
 
 def _list(node: YamlNode, name: str) -> list[YamlNode]:

@@ -9,7 +9,12 @@ from watershed.topology.interop.client_security import check_literal_secrets
 from watershed.topology.interop.import_formats import find_child_node
 from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, parse_java_boolean
 from watershed.topology.interop.mm2_connector_merge import merge_connector_settings, state_heartbeats
-from watershed.topology.interop.yaml_settings import collect_settings, find_key_span, find_scalar_setting
+from watershed.topology.interop.yaml_settings import (
+    collect_settings,
+    find_key_span,
+    find_scalar_setting,
+    report_unknown_fields,
+)
 from watershed.topology.yaml_tree import YamlNode
 
 _PATTERNS = {
@@ -22,6 +27,8 @@ _PATTERNS = {
 }
 _CONSUMER = re.compile(r"(?:source\.)?consumer\.(?:auto\.offset\.reset|isolation\.level)")
 _OPERATED = ("autoRestart", "listOffsets", "alterOffsets", "version")
+# of a connector. Source: Strimzi's KafkaMirrorMaker2ConnectorSpec of v1beta2 and v1
+_FIELDS = frozenset({"config", "tasksMax", "pause", "state", *_OPERATED})
 
 
 def is_mirror_running(mirror: YamlNode) -> bool:
@@ -78,6 +85,12 @@ def _connector(mirror: YamlNode, name: str, notes: ImportNotes) -> dict[str, For
     for key, said in config.items():
         if not _CONSUMER.fullmatch(key):
             mm2_settings.note_connector_setting(mm2_settings.resolve_renamed_key(key, said, notes), said, notes)
+    if node is not None and node.kind == "map":
+        report_unknown_fields(node, name, _FIELDS | {"enabled"}, notes)
+    if (enabled := find_scalar_setting(node, "enabled", name)) is not None:
+        message = f"`{enabled.name}` has no effect: Strimzi drops it, and the connector runs whatever it says"
+        help_ = f"say it under `{name}.config`, or leave the connector out, and import again"
+        notes.add_problem("SYN003", message, enabled.key, help_)
     for key_node, _ in node.entries if node is not None else ():
         if key_node.text in _OPERATED:
             notes.add_not_carried(

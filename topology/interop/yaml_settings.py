@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from watershed.topology.finding import FileSpan, Label, Problem
 from watershed.topology.interop.import_formats import ForeignDocument, replace_json_tabs
 from watershed.topology.interop.import_notes import ForeignSetting, ImportNotes, is_setting_name
+from watershed.topology.spelling import suggest_word
 from watershed.topology.yaml_tree import YamlNode, parse_yaml
 
 _MAX_DOCUMENTS = 200
@@ -53,6 +54,16 @@ def find_scalar_setting(node: YamlNode | None, name: str, path: str = "") -> For
 def find_key_span(node: YamlNode, name: str) -> FileSpan:
     """Where the key stands; the whole mapping if it has no such key."""
     return next((key.span for key, _ in reversed(node.entries) if key.text == name), node.span)
+
+
+def report_unknown_fields(node: YamlNode, path: str, known: Collection[str], notes: ImportNotes) -> None:
+    """SYN003 for each key of a mapping that is not one of `known`. path: of the mapping, for messages."""
+    for key, _ in node.entries:
+        if key.text not in known:
+            near = suggest_word(key.text, known)
+            notes.add_problem(
+                "SYN003", f"`{path}` has no `{key.text}`", key.span, f"did you mean `{near}`?" if near else ""
+            )
 
 
 def _refused(problem: Problem) -> tuple[str, FileSpan, str]:

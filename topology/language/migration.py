@@ -93,7 +93,12 @@ _GATE = NamedShape(
         one_of=True,
     ),
 )
-_STRATEGY = build_enum_shape("consumers_first", "producers_first", "fenced")
+_STRATEGY = build_enum_shape(
+    "consumers_first",
+    "producers_first",
+    "fenced",
+    elsewhere={"consumers_last": "`consumers_last` is said by single waves, under `migration.waves[].strategy`"},
+)
 _WAVE_STRATEGY = build_enum_shape("consumers_first", "producers_first", "fenced", "consumers_last")
 _FENCE = NamedShape(
     "fence",

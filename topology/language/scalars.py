@@ -55,14 +55,16 @@ def build_regex_converter(pattern: re.Pattern[str], expected: str, limit: int = 
     return convert
 
 
-def build_enum_shape(*words: str) -> ScalarShape:
-    """One of these words; a wrong one is answered with the nearest."""
+def build_enum_shape(*words: str, elsewhere: Mapping[str, str] = MappingProxyType({})) -> ScalarShape:
+    """One of these words; a wrong one is answered with the nearest. elsewhere: word → where it belongs, for a word that
+    another key takes."""
     expected = f"one of {', '.join(words)}"
 
     def convert(text: str) -> str:
         if text not in words:
             near = suggest_word(text, words)
-            raise ValueError(f"expected {expected}" + (f"; did you mean `{near}`?" if near else ""))
+            clue = elsewhere.get(text) or (f"did you mean `{near}`?" if near else "")
+            raise ValueError(f"expected {expected}" + (f"; {clue}" if clue else ""))
         return text
 
     return ScalarShape(convert, expected, {"type": "string", "enum": list(words)})

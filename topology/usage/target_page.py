@@ -103,12 +103,21 @@ def _tell_money(target: TargetUsage, estimate: UsageEstimate) -> Iterator[PageBl
         ("Brokers of the target, each 30 days", money.brokers, prices.broker_month, "broker_month"),
     )
     said = [row for row in rows if row[2] is not None]
+    # a limit of which nothing is known may take more brokers, so what is known is a lower bound
+    bounds = {"broker_month": "at least "} if any(row.brokers is None for row in target.sizing.rows) else {}
     if said:
         yield Table(
             ("What", "Costs", "At"),
             tuple(
-                (Cell(what), Cell(render_money(amount, prices.currency), number=True), Cell(f"{price:g}", number=True))
-                for what, amount, price, _ in said
+                (
+                    Cell(what),
+                    Cell(
+                        ("" if amount is None else bounds.get(key, "")) + render_money(amount, prices.currency),
+                        number=True,
+                    ),
+                    Cell(f"{price:g}", number=True),
+                )
+                for what, amount, price, key in said
             ),
         )
     missing = tuple(dict.fromkeys(key for _, _, price, key in rows if price is None))

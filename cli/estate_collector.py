@@ -24,7 +24,7 @@ from watershed.clusters.settings import resolve_connection_settings
 from watershed.clusters.sync_reports import SyncReport
 from watershed.clusters.worker_heartbeats import SILENT_MS, WorkerHeartbeat
 from watershed.cutover.proof_standing import ProofStanding, find_journal_proofs, pick_newest_proofs, read_folder_proofs
-from watershed.cutover.wave_progress import list_wave_progress
+from watershed.cutover.wave_progress import WaveProgress, list_wave_progress
 from watershed.plugins.page.cluster_snapshots import ClusterReader, ClusterSnapshot, JournalView
 from watershed.replicator.worker.flow_state import is_silent, mark_if_silent
 from watershed.replicator.worker.metric_families import build_flow_families, build_partition_families, build_samples
@@ -125,7 +125,7 @@ class EstateCollector(Collector):
             (
                 ((plan.topology, each.wave, each.step, each.state), 1.0)
                 for plan in self._plans
-                for each in list_wave_progress(_find_journal(plan, read).entries)
+                for each in _list_progress(plan, read)
             ),
         )
 
@@ -241,6 +241,13 @@ def _list_heartbeats(plan: Plan, snapshot: ClusterSnapshot) -> list[WorkerHeartb
         for beat in snapshot.heartbeats
         if (beat.topology == plan.topology if beat.topology else beat.worker in by_report)
     ]
+
+
+def _list_progress(plan: Plan, read: dict[str, ClusterSnapshot]) -> list[WaveProgress]:
+    """As of the last answer of the cluster with the journal: while it is down, nobody knows what was written since."""
+    if plan.migration is None or (target := plan.flow(plan.migration.flow).target) not in read:
+        return []
+    return list_wave_progress(_find_journal(plan, read).entries, _answered_ms(read[target]))
 
 
 def _find_journal(plan: Plan, read: dict[str, ClusterSnapshot]) -> JournalView:

@@ -251,6 +251,15 @@ def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
         "behind-the-point-of-no-return", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
+        "WatershedMigrationOverdue", _steps(place, ["overdue"]), _NO_MATTER_HOW_LONG, "critical",
+        f"{named} stands still at {{{{ $labels.step }}}}",
+        "The run has written nothing for longer than this step may take, and 5 minutes more: its process is dead, or "
+        f"hangs. Producers may be fenced meanwhile. `topology migrate {file} --status` says when it last wrote. End "
+        f"the process if it still runs, then go on with `topology migrate {file} --resume` (or clear the task in "
+        "Airflow).",
+        "behind-the-point-of-no-return", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
         "WatershedMigrationTakenBack", _steps(place, _TAKEN_BACK_RUNS), _NO_MATTER_HOW_LONG, "warning",
         f"{named} did not happen: {{{{ $labels.state }}}}",
         "Everything is at the source, as before. The run ended at {{ $labels.step }}; "

@@ -219,6 +219,9 @@ SCENARIOS = (
         ("WatershedProofFailed",),
     ),
     AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "172801x90"}, ("WatershedProofOld",)),
+    AlertScenario(
+        "the process of a step is dead", {STEP % "overdue": change_after("0", "1")}, ("WatershedMigrationOverdue",)
+    ),
     AlertScenario("a step waits", {STEP % "waiting": "1x90"}, ("WatershedMigrationWaits",)),
     AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",), 36),
     AlertScenario("a step was refused just now", {STEP % "step_refused": change_after("0", "1")}, ()),

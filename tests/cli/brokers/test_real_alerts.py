@@ -41,9 +41,11 @@ from watershed.topology import compile_path
 if TYPE_CHECKING:
     from watershed.lab.clusters import Lab
 
+QUIET_S = 60 * float(os.environ.get("WATERSHED_QUIET_MINUTES", "1"))
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.soak,
+    pytest.mark.timeout(900 + 2 * QUIET_S),
     pytest.mark.skipif(not is_prometheus_built(), reason="python -m watershed.lab.prometheus_server build"),
 ]
 HAS_DEFAULTS = os.environ.get("WATERSHED_ALERT_DEFAULTS") == "1"
@@ -53,7 +55,6 @@ SILENCE_GOAL_S = (
 )  # 15 s of silence, 30 of waiting for the next scrape and evaluation, 30 more
 INTERVAL_S = 15.0 if HAS_DEFAULTS else 1.0
 WORKER = "" if HAS_DEFAULTS else QUICK
-QUIET_S = 60 * float(os.environ.get("WATERSHED_QUIET_MINUTES", "1"))
 FILE = """\
 apiVersion: topology/v1alpha1
 kind: Topology

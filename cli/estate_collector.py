@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from threading import Event, Lock
@@ -25,9 +24,9 @@ from watershed.clusters.settings import resolve_connection_settings
 from watershed.clusters.sync_reports import SyncReport
 from watershed.clusters.worker_heartbeats import SILENT_MS, WorkerHeartbeat
 from watershed.cutover.proof_standing import ProofStanding, find_journal_proofs, pick_newest_proofs, read_folder_proofs
-from watershed.cutover.wave_progress import list_wave_progress
+from watershed.cutover.wave_progress import WaveProgress, list_wave_progress
 from watershed.plugins.page.cluster_snapshots import ClusterReader, ClusterSnapshot, JournalView
-from watershed.replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent
+from watershed.replicator.worker.flow_state import is_silent, mark_if_silent
 from watershed.replicator.worker.metric_families import build_flow_families, build_partition_families, build_samples
 from watershed.replicator.worker.metrics_snapshot import LIVE_S, Health
 from watershed.replicator.worker.worker_totals import WorkerTotals
@@ -126,7 +125,7 @@ class EstateCollector(Collector):
             (
                 ((plan.topology, each.wave, each.step, each.state), 1.0)
                 for plan in self._plans
-                for each in list_wave_progress(_find_journal(plan, read).entries)
+                for each in _list_progress(plan, read)
             ),
         )
 
@@ -157,7 +156,7 @@ class EstateCollector(Collector):
             flow.id
             for flow, each in flows
             for found in each.reports.get(flow.id, {}).values()
-            if _is_silent(found, each)
+            if is_silent(found, _answered_ms(each))
         ]
         yield build_samples(
             catalogue.PARTITIONS_SILENT,
@@ -220,24 +219,13 @@ def _is_up(snapshot: ClusterSnapshot, now: float) -> bool:
 
 def _list_reports(flow: PlanFlow, snapshot: ClusterSnapshot) -> list[PartitionStatus]:
     """As of the cluster's last answer: while it is down, nobody knows whether workers are silent."""
-    now_ms = int((snapshot.answered_at or 0.0) * 1000)
-    is_stopped = snapshot.flows.get(flow.id, {}).get("state") == "stopped"
-    return [
-        _mark_silence(report, now_ms, ages=not is_stopped) if _is_silent(report, snapshot) else report
-        for report in snapshot.reports.get(flow.id, {}).values()
-    ]
+    state = snapshot.flows.get(flow.id, {}).get("state")
+    reports = snapshot.reports.get(flow.id, {}).values()
+    return [mark_if_silent(report, _answered_ms(snapshot), flow_state=state) for report in reports]
 
 
-def _mark_silence(report: PartitionStatus, now_ms: int, *, ages: bool) -> PartitionStatus:
-    """A report that is too old. Nobody reads the source, so a record may have waited since then. A stopped flow (`ages`
-    is False) owes nothing: its lag stays. A halted partition stays halted: a person decides, whoever serves it."""
-    state = report.state if is_halted(report.state) else SILENT_STATE
-    lag_ms = (report.lag_ms or 0) + now_ms - report.at_ms if ages else report.lag_ms
-    return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms)
-
-
-def _is_silent(report: PartitionStatus, snapshot: ClusterSnapshot) -> bool:
-    return mark_if_silent(report, int((snapshot.answered_at or 0.0) * 1000)).state == SILENT_STATE
+def _answered_ms(snapshot: ClusterSnapshot) -> int:
+    return int((snapshot.answered_at or 0.0) * 1000)
 
 
 def _age_ms(beat: WorkerHeartbeat, snapshot: ClusterSnapshot) -> float:
@@ -253,6 +241,13 @@ def _list_heartbeats(plan: Plan, snapshot: ClusterSnapshot) -> list[WorkerHeartb
         for beat in snapshot.heartbeats
         if (beat.topology == plan.topology if beat.topology else beat.worker in by_report)
     ]
+
+
+def _list_progress(plan: Plan, read: dict[str, ClusterSnapshot]) -> list[WaveProgress]:
+    """As of the last answer of the cluster with the journal: while it is down, nobody knows what was written since."""
+    if plan.migration is None or (target := plan.flow(plan.migration.flow).target) not in read:
+        return []
+    return list_wave_progress(_find_journal(plan, read).entries, _answered_ms(read[target]))
 
 
 def _find_journal(plan: Plan, read: dict[str, ClusterSnapshot]) -> JournalView:

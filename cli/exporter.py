@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 @click.option(
     "--proofs",
     multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="A folder with evidence of proofs (`topology verify -o`), looked through every 30 s. May be repeated.",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder with evidence of proofs (`topology verify -o`), looked through every 30 s. May be repeated. One "
+    "that is not there yet is told, and looked for again.",
 )
 @click.option("--log", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def exporter(
@@ -60,6 +61,9 @@ def exporter(
     from watershed.replicator.worker.metrics_endpoint import serve_endpoint
 
     configure_logging(form=form)
+    for folder in proofs:
+        if not folder.is_dir():
+            click.echo(f"note: {folder} is not there yet: no proof is known from it until it is", err=True)
     collector = EstateCollector(plans, partition_series, proofs)
     server, thread = serve_endpoint(collector, collector.read_health, host, port)
     stop = threading.Event()

@@ -20,6 +20,7 @@ from watershed.topology.flow_budgets import add_budget_standings, read_budgets_a
 from watershed.topology.shell_command import quote_shell_argument
 
 if TYPE_CHECKING:
+    from watershed.clusters.flow_records import FlowRecord
     from watershed.clusters.partition_status_records import PartitionStatus
     from watershed.clusters.settings import ConnectionSettings
     from watershed.topology.plan import Plan
@@ -35,7 +36,8 @@ def status(path: Path, watch: bool, form: str) -> int:
     """State, lag and rate of every flow, partition by partition where something is wrong.
 
     Read from the target clusters alone. A partition whose worker has said nothing for 15 s is `silent`: nobody
-    serves it.
+    serves it. One that was halted stays so: it needs a decision, whoever serves it. Meanwhile the time behind grows,
+    unless the flow was stopped.
     """
     plan = compile_plan_at(path)
     connect = build_settings_lookup(plan)
@@ -97,7 +99,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
     rows = []
     for flow in plan.flows:
         record = desired.get(flow.id)
-        partitions = [_partition(report, now, path) for report in reports if report.flow == flow.id]
+        partitions = [_partition(report, now, path, record) for report in reports if report.flow == flow.id]
         lags = [row["lag_records"] for row in partitions if row["lag_records"] is not None]
         waits = [row["lag_ms"] for row in partitions if row["lag_ms"] is not None]
         states = {row["state"] for row in partitions}
@@ -131,10 +133,11 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
     return rows
 
 
-def _partition(report: PartitionStatus, now: int, path: Path) -> dict[str, Any]:
-    from watershed.replicator.worker.flow_state import mark_if_silent
+def _partition(report: PartitionStatus, now: int, path: Path, record: FlowRecord | None) -> dict[str, Any]:
+    from watershed.replicator.worker.flow_state import is_silent, mark_if_silent
 
-    row = mark_if_silent(report, now).to_json()
+    row = mark_if_silent(report, now, flow_state=record.state if record is not None else None).to_json()
+    row["silent"] = is_silent(report, now)
     if report.remedy is not None:
         row["remedy"] = re.sub(r"\bFILE\b", lambda _: quote_shell_argument(path), report.remedy)  # ready to be typed
     return row

@@ -18,7 +18,7 @@ def describe_flow_sync(flow: Mapping[str, Any]) -> list[str]:
     reports = flow.get("sync", ())
     if not reports:
         return []
-    served = flow["desired"] == "running" and any(row["state"] != "silent" for row in flow["partitions"])
+    served = flow["desired"] == "running" and any(not row["silent"] for row in flow["partitions"])
     return describe_sync_reports(reports, served=served)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -27,7 +28,7 @@ def show_wave_states(plan: Plan, chain: JournalChain, form: str) -> int:
     """Prints every wave with its state, and where its topics are written to. Returns the exit code 0."""
     from watershed.cutover.wave_states import describe_late_groups, list_wave_states
 
-    states = list_wave_states(plan, chain)
+    states = list_wave_states(plan, chain, int(time.time() * 1000))
     if form == "json":
         waves = [state.to_json() for state in states]
         click.echo(json.dumps({"schema": 1, "topology": plan.topology, "waves": waves}, indent=2))
@@ -50,7 +51,19 @@ def _known(state: WaveState) -> str:
     if state.run is None:
         told = "never begun"
     elif state.ended is None:
-        told = f"{state.kind} {state.run} is at step {state.step}"
+        told = f"{state.kind} {state.run} is at step {state.step}" + _describe_silence(state)
     else:
         told = f"{state.kind} {state.run} ended {state.ended.replace('_', ' ')}"
     return told + (f"; comes after {', '.join(state.waits_for)}" if state.waits_for else "")
+
+
+def _describe_silence(state: WaveState) -> str:
+    """What is wrong with a run that should have written something by now; empty where nothing is."""
+    from watershed.cutover.utc_instant import render_utc_instant
+
+    if not state.overdue or state.last_ms is None:
+        return ""
+    return (
+        f", and has written nothing since {render_utc_instant(state.last_ms)}, for longer than this step may take: its "
+        f"process is dead or hangs. End it if it still runs, then go on with `topology {state.kind} FILE --resume`"
+    )

@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -18,10 +20,12 @@ import click
 from watershed.cli.plan_settings import build_settings_lookup, compile_plan_at
 
 _STOPPED_S = 3.0  # how often a worker of a stopped fleet asks whether it is started
+_SPARK_START_S = 300.0  # it takes tens of seconds; one that takes so long hangs
 
 if TYPE_CHECKING:
     from watershed.clusters.settings import SettingsLookup
     from watershed.replicator.transport.transform_thread import TransformEngine
+    from watershed.replicator.worker.metrics_snapshot import Health
     from watershed.topology.plan import Plan
 
 
@@ -80,7 +84,7 @@ def worker(
     connect = build_settings_lookup(plan)
     _tell_missing_rights(plan, target, connect)
     stop = threading.Event()
-    with _open_engine(plan, target, epoch) if transforms else nullcontext() as engine:
+    with _open_engine(plan, target, epoch, where) if transforms else nullcontext() as engine:
         for number in (signal.SIGTERM, signal.SIGINT):  # a SparkContext sets its own
             signal.signal(number, lambda *_: stop.set())
         if epoch is None and not _wait_until_started(plan, target, stop, where):
@@ -111,10 +115,31 @@ def _tell_transformed_flows(plan: Plan, target: str) -> None:
         click.echo(f"note: not served here, but by `topology worker --transforms`: {', '.join(changing)}", err=True)
 
 
-def _open_engine(plan: Plan, target: str, epoch: int | None) -> AbstractContextManager[TransformEngine]:
+@contextmanager
+def _open_engine(
+    plan: Plan, target: str, epoch: int | None, metrics: tuple[str, int] | None
+) -> Iterator[TransformEngine]:
+    """The engine, once its Spark has started. metrics: where this process tells meanwhile that it is alive."""
+    from watershed.replicator.worker.metrics_endpoint import serve_health_alone
     from watershed.spark.transform.transform_session import open_transform_engine
 
-    return open_transform_engine(plan, target, supervised=epoch is not None)
+    with ExitStack() as opened:
+        with nullcontext() if metrics is None else serve_health_alone(build_start_health(), *metrics):
+            engine = opened.enter_context(open_transform_engine(plan, target, supervised=epoch is not None))
+        yield engine
+
+
+def build_start_health() -> Callable[[], Health]:
+    """The health of a process whose Spark is starting: never ready, and alive for as long as that may take."""
+    from watershed.replicator.worker.metrics_snapshot import Health
+
+    began = time.monotonic()
+
+    def read() -> Health:
+        waited_s = time.monotonic() - began
+        return Health(waited_s <= _SPARK_START_S, False, f"Spark has been starting for {waited_s:.0f} s")
+
+    return read
 
 
 def _wait_until_started(plan: Plan, target: str, stop: threading.Event, metrics: tuple[str, int] | None = None) -> bool:
@@ -130,9 +155,11 @@ def _follow_stopped_fleet(
 ) -> bool:
     from watershed.clusters.errors import ClusterError
     from watershed.clusters.fleet import read_fleet
-    from watershed.replicator.worker.metrics_endpoint import serve_health_of_waiting
+    from watershed.replicator.worker.metrics_endpoint import serve_health_alone
+    from watershed.replicator.worker.metrics_snapshot import Health
 
     log, told = logging.getLogger("watershed.worker"), False
+    waiting = Health(True, True, "the fleet is stopped; the worker waits for `topology fleet start`")
     while not stop.is_set():
         try:
             fleet = read_fleet(build_settings_lookup(plan)(target), plan.topology, target)
@@ -149,8 +176,7 @@ def _follow_stopped_fleet(
             if not told:
                 log.info("fleet stopped", extra={"remedy": "waiting for `topology fleet start`"})
                 if metrics is not None:
-                    why = "the fleet is stopped; the worker waits for `topology fleet start`"
-                    endpoint.enter_context(serve_health_of_waiting(why, *metrics))
+                    endpoint.enter_context(serve_health_alone(lambda: waiting, *metrics))
             told = True
         stop.wait(_STOPPED_S)
     return False

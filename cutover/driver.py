@@ -50,6 +50,7 @@ from watershed.cutover.observations import (
     SealedEvidence,
 )
 from watershed.cutover.offsets import encode_offsets
+from watershed.cutover.overdue_runs import LIMIT_KEY
 from watershed.cutover.rollback.earlier_run import find_producer_switches
 from watershed.cutover.run_claim import ClaimRequest, RunClaim, claim_run
 from watershed.cutover.run_context import RunContext
@@ -266,9 +267,17 @@ class RunDriver:
                 f"step {self._only} of run {self.run_id} has to wait: {action.step} before it is not done"
             )
         ago_ms = self._claim.measure_ms_since_begun(action.step)
-        self._write(action.step, "intent", {"undo": action.undo})
+        self._write(action.step, "intent", {"undo": action.undo, LIMIT_KEY: self._find_limit_ms(action.step)})
         self._tell("begin", self.run_plan.find_text(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)
+
+    def _find_limit_ms(self, name: str) -> int:
+        """How long the step, or the step that it undoes, may go without an entry in the journal; 0: no limit."""
+        step = next((each for each in self.steps if name in (each.name, name_undo_step(each.name))), None)
+        if step is None or not step.bound_ms:
+            return 0
+        orders = self.run_plan.policy.application_ms.values() if step.actor == "application" else ()
+        return max(step.bound_ms, *orders, 0)
 
     def _do(self, deed: Deed) -> Observation:
         name, what = type(deed).__name__, _deed_json(deed)

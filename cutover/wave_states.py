@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from watershed.cutover.errors import NotSupported, WaveBlocked, WaveDone
 from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
+from watershed.cutover.overdue_runs import is_overdue
 from watershed.cutover.rollback.earlier_run import find_producer_switches
 from watershed.cutover.utc_instant import render_utc_instant
 from watershed.topology.migration_waves import PlanMigration, Wave, list_producer_waves
@@ -28,7 +29,8 @@ class WaveState:
     """run: the newest that concerns it, with its kind (`migrate`, `rollback`, …) and where that stands or how it ended.
     waits_for: waves that must be done first. truth: alias of the cluster whose records count: where the applications
     of its topics write. next: it may run now. at_source: groups of a late wave whose producers have moved and which
-    have not; since_ms: when the first of these producers moved, ms since 1970."""
+    have not; since_ms: when the first of these producers moved, ms since 1970. overdue: its run stands in a step for
+    longer than the step may take, so its process is dead or hangs; last_ms: when it last wrote, ms since 1970."""
 
     name: str
     state: State
@@ -41,14 +43,17 @@ class WaveState:
     ended: str | None = None
     at_source: tuple[str, ...] = ()
     since_ms: int | None = None
+    overdue: bool = False
+    last_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The row of `topology migrate --status --format json`."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def list_wave_states(plan: Plan, chain: JournalChain) -> tuple[WaveState, ...]:
-    """Every wave, in the order of the file. Raises NotSupported when there is no migration."""
+def list_wave_states(plan: Plan, chain: JournalChain, now_ms: int = 0) -> tuple[WaveState, ...]:
+    """Every wave, in the order of the file. now_ms: since 1970; without it no run is overdue. Raises NotSupported when
+    there is no migration."""
     migration = plan.migration
     if migration is None:
         raise NotSupported(f"topology {plan.topology} declares no migration; add a `migration:` section")
@@ -56,8 +61,15 @@ def list_wave_states(plan: Plan, chain: JournalChain) -> tuple[WaveState, ...]:
     runs = {wave.name: list_wave_runs(chain.entries, wave.name) for wave in migration.waves}
     done = {name for name, found in runs.items() if _is_done(found)}
     states = {wave.name: _state(wave, runs[wave.name], done, flow.source, flow.target) for wave in migration.waves}
+    states = {name: _mark_if_overdue(state, runs[name], now_ms) for name, state in states.items()}
     late = {wave.name: _add_late_groups(wave, migration, states, chain) for wave in migration.waves if wave.is_late}
     return tuple((states | late).values())
+
+
+def _mark_if_overdue(state: WaveState, runs: list[list[JournalEntry]], now_ms: int) -> WaveState:
+    if state.run is None or state.ended is not None:
+        return state
+    return replace(state, overdue=is_overdue(runs[-1], now_ms), last_ms=runs[-1][-1].at_ms)
 
 
 def _add_late_groups(

@@ -143,11 +143,14 @@ class Halt:
 class Reinspect:
     """The outcome is unknown or the log is not where we thought: find out anew, then go on.
 
-    `halts_as`: the halt state when the very same reason comes back three times in a row, for five seconds.
+    `halts_as`: the halt state when the very same reason comes back three times in a row, for five seconds. `pending`:
+    the halt that an inspection will find when the wait that `reason` names is over and nothing has changed. It is
+    reported after the same three times, so that a person hears of it; nothing is decided by it before (decision 0145).
     """
 
     reason: str
     halts_as: str | None = None
+    pending: Halt | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,10 +272,12 @@ MIGRATION_STEP: Final = MetricDefinition(
     "gauge",
     "",
     ("migration", "wave", "step", "state"),
-    "1 for the newest step of the newest run of each wave. state: under_way, waiting (for a person), done or "
-    "step_refused, and, as soon as the run has ended, how it ended (done, stopped, rolled_back, …).",
+    "1 for the newest step of the newest run of each wave. state: under_way, overdue (for longer than the step may "
+    "take), waiting (for a person), done or step_refused, and, as soon as the run has ended, how it ended (done, "
+    "stopped, rolled_back, …).",
     "exporter",
-    "A step is `waiting` for longer than people need, or `step_refused` for 5 minutes, or a run has `stopped`.",
+    "A step is `overdue`, or `waiting` for longer than people need, or `step_refused` for 5 minutes, or a run has "
+    "`stopped`.",
 )
 
 METRICS: Final = (

@@ -38,6 +38,7 @@ from watershed.cutover.errors import BrokenChain
 from watershed.cutover.journal.hash_chain import JournalChain, JournalEntry, VoidLine
 from watershed.cutover.journal.signing import TRUSTING, UNSIGNED
 from watershed.plugins.page.lag_history import CHART_SLOT_S, CHART_SPAN_S, LagHistory, LagSample
+from watershed.replicator.worker.flow_state import mark_if_silent
 from watershed.topology.plan import PlanCluster
 
 SNAPSHOT_PAUSE_S = 1.0  # between two snapshots
@@ -156,7 +157,9 @@ class ControlTopicsView:
         for flow, each in self.reports.items():
             topology = self.flows.get(flow, {}).get("topology")
             if isinstance(topology, str) and each:
-                found[topology, flow] = _sampled(self._renewed(each).values(), latencies.get(flow, {}))
+                state = self.flows[flow].get("state")
+                told = [mark_if_silent(one, int(now * 1000), flow_state=state) for one in self._renewed(each).values()]
+                found[topology, flow] = _sampled(told, latencies.get(flow, {}))
         return found
 
     def _renewed(self, reports: Mapping[str, PartitionStatus]) -> dict[str, PartitionStatus]:

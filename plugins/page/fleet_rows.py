@@ -13,7 +13,7 @@ from typing import Any
 from watershed.clusters.fleet import SupervisorRecord
 from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
 from watershed.plugins.page.flow_rows import build_cluster_row, list_flow_reports
-from watershed.replicator.worker.flow_state import SILENT_STATE
+from watershed.replicator.worker.flow_state import is_silent
 from watershed.topology.plan import Plan
 
 _WORKERS = 100
@@ -74,7 +74,7 @@ def _fleet(plan: Plan, target: str, snapshot: ClusterSnapshot, now: float) -> Fl
     record = snapshot.fleets.get((plan.topology, target), {})
     supervisor = snapshot.supervisors.get((plan.topology, target))
     reports = [report for flow in flows for report in list_flow_reports(flow, plan, snapshot, now)]
-    heard = [report for report in reports if report.state != SILENT_STATE]
+    heard = [report for report in reports if not is_silent(report, int(now * 1000))]
     at_ms: dict[str, int] = {}
     counts: dict[str, int] = {}
     for report in heard:

@@ -308,11 +308,17 @@ def list_sync_reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot) -> li
 
 
 def list_flow_reports(flow: PlanFlow, plan: Plan, target: ClusterSnapshot, now: float) -> list[PartitionStatus]:
-    """The newest report of every partition, too old ones as silent; empty where the flow's record is another
-    topology's. now: seconds since 1970."""
-    if _record(flow, plan, target) is None:
+    """The newest report of every partition, too old ones marked so (`mark_if_silent`); empty where the flow's record
+    is another topology's. now: seconds since 1970."""
+    record = _record(flow, plan, target)
+    if record is None:
         return []
-    return [mark_if_silent(report, int(now * 1000)) for report in target.reports.get(flow.id, {}).values()]
+    now_ms, state = int(now * 1000), record.get("state")
+    heard_ms = None if target.answered_at is None else int(target.answered_at * 1000)
+    return [
+        mark_if_silent(report, now_ms, flow_state=state, heard_ms=heard_ms)
+        for report in target.reports.get(flow.id, {}).values()
+    ]
 
 
 def _partition(report: PartitionStatus, now: float, pauses: PartitionOrderIndex[PartitionPause]) -> _Row:

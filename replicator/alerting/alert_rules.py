@@ -37,6 +37,7 @@ DEFAULT_RUNBOOKS: Final = "docs/runbooks.md"
 STALE_AFTER_S: Final = 60
 _STARTS_A_WORKER: Final = 3  # in a quarter of an hour: one rolling restart, and a second because of a mistake
 _PROOFS_LATE: Final = 2  # times `verify.every`: one proof may be slow
+_RESTART_WINDOW: Final = "1h"  # what bridges the gap while an exporter is started again
 _NO_MATTER_HOW_LONG: Final = "0s"
 _HOLD: Final = "30s"  # with a scrape every 15 s, and 15 s until a worker counts as absent: within a minute
 _LONGEST_TRANSACTION: Final = "15m"  # `transaction.max.timeout.ms` of a broker, by default
@@ -230,6 +231,24 @@ def _list_proof_alerts(topology: Topology, place: AlertPlace) -> Iterator[AlertR
                 f"run `topology verify {file}`.",
                 "a-proof-did-not-pass", place.topology, place.runbooks,
             )  # fmt: skip
+            yield _build_unproven_alert(flow, every, place)
+
+
+def _build_unproven_alert(flow: Flow, every_ms: int, place: AlertPlace) -> AlertRule:
+    """Of a flow without a known proof, which has no age. An exporter that starts again begins no time anew."""
+    named = match_label("flow", [flow.id])
+    runs = f'max by (flow) (max_over_time({FLOW_STATE.name}{{{named},state="running"}}[{_RESTART_WINDOW}])) == 1'
+    proven = f"max by (flow) (max_over_time({PROOF_AGE_SECONDS.name}{{{named}}}[{_RESTART_WINDOW}]))"
+    return AlertRule(
+        "WatershedNeverProven", f"{runs} unless on (flow) {proven}",
+        f"{_PROOFS_LATE * every_ms // 1000}s", "warning",
+        f"No proof of flow {escape_annotation(flow.id)} is known",
+        "The flow runs, its file asks for proofs (`verify.every`), and the exporter knows of none. It sees the proofs "
+        "of migrations, and those in folders that it was given: start it with `--proofs FOLDER`. If there are none, "
+        f"look at the runs of `verify__{escape_annotation(place.topology)}` in Airflow, or run `topology verify "
+        f"{escape_annotation(place.file)}`.",
+        "a-proof-did-not-pass", place.topology, place.runbooks,
+    )  # fmt: skip
 
 
 def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
@@ -248,6 +267,15 @@ def _list_migration_alerts(place: AlertPlace) -> Iterator[AlertRule]:
         f"The run stands still at {{{{ $labels.step }}}} and is unfinished: it ended, or its process died before it "
         f"took the step back. `topology journal {file}` says what was done; go on with "
         f"`topology migrate {file} --resume`.",
+        "behind-the-point-of-no-return", place.topology, place.runbooks,
+    )  # fmt: skip
+    yield AlertRule(
+        "WatershedMigrationOverdue", _steps(place, ["overdue"]), _NO_MATTER_HOW_LONG, "critical",
+        f"{named} stands still at {{{{ $labels.step }}}}",
+        "The run has written nothing for longer than this step may take, and 5 minutes more: its process is dead, or "
+        f"hangs. Producers may be fenced meanwhile. `topology migrate {file} --status` says when it last wrote. End "
+        f"the process if it still runs, then go on with `topology migrate {file} --resume` (or clear the task in "
+        "Airflow).",
         "behind-the-point-of-no-return", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(

@@ -22,12 +22,14 @@ from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_E
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 from watershed.replicator.recovery.producer_epochs import find_unused_epoch
 from watershed.replicator.recovery.recovery_point import (
+    FORGOTTEN_NUMBERS,
     LogInspection,
     RecoveryPoint,
     check_last_copied,
     check_source_range,
     check_tail_producer,
     check_topic_ids,
+    foresee_halt,
     is_from_older_epoch,
 )
 
@@ -182,9 +184,10 @@ def _copied(remembered: LedgerState, seen: LogInspection) -> RecoveryPoint | Hal
     young = producer is not None and producer[2] + seen.expiration - seen.now > PRODUCER_EXPIRY_MARGIN_MS
     # As at the very beginning: whose first batch comes first, makes the broker know our numbers.
     untouched = not ours and producer is None and seen.target_start <= identity.base
-    if not young and not untouched and not seen.settled:
-        return Reinspect("the broker may have forgotten our sequence numbers; waiting until nothing is under way")
     position = max(end, remembered.given_up)
+    if not young and not untouched and not seen.settled:
+        pending = foresee_halt(lambda: check_source_range(position, remembered.map, seen))
+        return Reinspect(FORGOTTEN_NUMBERS, pending=pending)
     if untouched and end == seen.target_start == identity.base and position < seen.source_start:
         return _filled_further(remembered, seen)
     lost = check_source_range(position, remembered.map, seen)

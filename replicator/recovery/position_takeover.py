@@ -33,7 +33,7 @@ from watershed.replicator.recovery.recovery_point import is_same_topic
 from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 from watershed.replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from watershed.replicator.recovery.streams_purge import choose_gap_decider
+from watershed.replicator.recovery.streams_purge import choose_gap_decider, drop_answered_halt
 from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
@@ -111,6 +111,8 @@ class PositionTakeover:
             if isinstance(outcome, TransactionRecoveryPoint):
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
+        if isinstance(outcome, Reinspect):
+            return AnsweredTrouble(drop_answered_halt(self.record.flow, key, outcome, self.source))
         actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.control)
         if not isinstance(actor, str) or not isinstance(outcome, Halt):
             return AnsweredTrouble(actor if isinstance(actor, Halt | Reinspect) else outcome)

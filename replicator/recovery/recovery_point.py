@@ -9,11 +9,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from watershed.clusters.wire.topic_names import is_stand_in_id
 from watershed.replicator.batch.header_rewrite import SEQUENCE_SPACE
 from watershed.replicator.batch.record_batch import RawBatch
+from watershed.replicator.errors import ReplicatorError
 from watershed.replicator.ledger.ledger_state import LedgerState
 from watershed.replicator.ledger.offset_map import OffsetMap
 from watershed.replicator.partition_key import MAX_BATCHES_IN_FLIGHT, PRODUCER_EXPIRY_MARGIN_MS, ProducerIdentity
@@ -22,6 +23,9 @@ from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 # Where a new copy begins (`replicator.recovery.start_offsets`). An offset: there, whether the log still reaches so far
 # or not.
 FoundStart = Literal["earliest", "latest"] | int
+FORGOTTEN_NUMBERS: Final = (
+    "the broker may have forgotten our sequence numbers; waiting until nothing is under way to the target"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +134,12 @@ def find_recovery_point(
         if ahead:
             return Reinspect(f"{ahead} records behind offset {seen.target_end} are not replicated yet")
     young = producer is not None and producer[2] + seen.expiration - seen.now > PRODUCER_EXPIRY_MARGIN_MS
+    offsets = remembered.map
     if not young and seen.target_end > identity.base and not seen.settled:
-        return Reinspect("the broker may have forgotten our sequence numbers; waiting until nothing is under way")
-    position = remembered.map.source_position(seen.target_end)
-    lost = check_source_range(position, remembered.map, seen)
+        pending = foresee_halt(lambda: check_source_range(offsets.source_position(seen.target_end), offsets, seen))
+        return Reinspect(FORGOTTEN_NUMBERS, pending=pending)
+    position = offsets.source_position(seen.target_end)
+    lost = check_source_range(position, offsets, seen)
     if lost is not None:
         return lost
     return RecoveryPoint(
@@ -348,11 +354,22 @@ def check_source_range(position: int, offsets: OffsetMap, seen: LogInspection) -
         )
     if seen.diverges_at is not None:
         return _truncated(seen.diverges_at, position, offsets, seen)
-    if position > seen.source_end and not seen.source_settled:
-        return Reinspect(f"the source's log ends at {seen.source_end}, below {position}: it may still be recovering")
-    if position > seen.source_end:
+    if position <= seen.source_end:
+        return None
+    if seen.source_settled:
         return _truncated(seen.source_end, position, offsets, seen)
-    return None
+    reason = f"the source's log ends at {seen.source_end}, below {position}: it may still be recovering"
+    return Reinspect(reason, pending=foresee_halt(lambda: _truncated(seen.source_end, position, offsets, seen)))
+
+
+def foresee_halt(find: Callable[[], Halt | Reinspect | None]) -> Halt | None:
+    """The halt that `find` would give, while an inspection has to wait before it may halt. None where it gives none,
+    and where it raises ReplicatorError: a map that contradicts itself is judged when the wait is over."""
+    try:
+        found = find()
+    except ReplicatorError:
+        return None
+    return found.pending if isinstance(found, Reinspect) else found
 
 
 def _truncated(first: int, position: int, offsets: OffsetMap, seen: LogInspection) -> Halt:

@@ -168,7 +168,12 @@ class RepeatTakeover(PositionTakeover):
         if log is None:
             return Reinspect("the ledger knows this partition as copied in transactions")
         if not still and not _is_quiet(log, there):
-            return Reinspect("a batch may still be under way to the target; waiting until its log stands still")
+            # What stands there already stays there, whatever lands behind it: a halt that it shows can be told now.
+            found = self._read_tail(key, known, seen)
+            return Reinspect(
+                "a batch may still be under way to the target; waiting until its log stands still",
+                pending=found if isinstance(found, Halt) else None,
+            )
         if decision is not None and decision.kind == "reseed" and log.known_end < there.start == there.end:
             deleted = OffsetSpan(log.known_end, there.end)
             halt = Halt(

@@ -79,6 +79,15 @@ def bound_skips(application: str, halt: Halt, skips: int) -> str | Halt:
     return replace(halt, error=text)
 
 
+def drop_answered_halt(flow: PlanFlow, key: PartitionKey, wait: Reinspect, source: ConnectionSettings) -> Reinspect:
+    """The same wait, without its pending halt where nobody will have to decide about that one (`choose_gap_decider`).
+    Never raises ClusterError."""
+    decider = choose_gap_decider(flow, key, wait.pending, source)
+    if decider is None:
+        return wait
+    return replace(wait, pending=decider if isinstance(decider, Halt) else None)
+
+
 def find_named_application(flow: PlanFlow, topic: str) -> str:
     """The application of `sync.groups.streams` that may delete records of this topic; empty where there is none."""
     named = set(flow.sync.groups.streams)

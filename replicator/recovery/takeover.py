@@ -63,7 +63,7 @@ from watershed.replicator.recovery.source_comparison import (
     needs_comparison,
 )
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from watershed.replicator.recovery.streams_purge import choose_gap_decider
+from watershed.replicator.recovery.streams_purge import choose_gap_decider, drop_answered_halt
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -286,6 +286,8 @@ class _Takeover:
                     journal_decision_outcome(self.writer, bound, self.record.topology, generation + 1, self.worker)
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
+        if isinstance(outcome, Reinspect):
+            return drop_answered_halt(self.record.flow, key, outcome, self.source)
         actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.writer)
         if isinstance(actor, str) and isinstance(outcome, Halt):
             return self._apply_policy(key, actor, outcome, remembered, generation, seen)

@@ -203,9 +203,11 @@ def _source_range(known: PositionAndRuns, ends: InspectedRanges) -> RecoveryTrou
         return _truncated(ends.diverges_at, known, ends)
     if position <= ends.source_end:
         return None
-    if not ends.source_settled:
-        return Reinspect(f"the source's log ends at {ends.source_end}, below {position}: it may still be recovering")
-    return _truncated(ends.source_end, known, ends)
+    truncated = _truncated(ends.source_end, known, ends)
+    if ends.source_settled:
+        return truncated
+    reason = f"the source's log ends at {ends.source_end}, below {position}: it may still be recovering"
+    return Reinspect(reason, pending=truncated)
 
 
 def _truncated(first: int, known: PositionAndRuns, ends: InspectedRanges) -> Halt:

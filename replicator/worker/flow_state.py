@@ -27,14 +27,34 @@ _ORDER: Final = (
 )
 
 
-def mark_if_silent(report: PartitionStatus, now_ms: int) -> PartitionStatus:
-    """The report, or that it is too old to be believed; what is complete needs no worker. now_ms: since 1970."""
-    if now_ms - report.at_ms <= SILENT_MS or report.state == COMPLETE:
+def is_silent(report: PartitionStatus, now_ms: int) -> bool:
+    """Whether no worker has reported of the partition lately; what is complete needs no worker. now_ms: since 1970."""
+    return now_ms - report.at_ms > SILENT_MS and report.state != COMPLETE
+
+
+def mark_if_silent(
+    report: PartitionStatus, now_ms: int, *, flow_state: object, heard_ms: int | None = None
+) -> PartitionStatus:
+    """The report as it is to be told at `now_ms` (since 1970): status, page and exporter tell the same.
+
+    One that is not too old is told as it is. Of one that is, the state is no longer believed, but for a halt: a person
+    has to decide, whoever serves the partition. Nobody reads the source, so a record may have been waiting since then,
+    and the lag grows. A flow that was stopped (`flow_state`: what is wanted of it) owes nothing, and its lag stays.
+    heard_ms: when the cluster that holds the reports last answered, if that is earlier: what its workers reported
+    since then nobody knows, so the lag grows up to there only.
+    """
+    if not is_silent(report, now_ms):
         return report
-    text = "no worker has reported for this partition lately"
-    if report.error is not None:  # and its remedy stands beside it
-        text += f"; the last report said {report.state.replace('_', ' ')}: {report.error}"
-    return replace(report, state=SILENT_STATE, rate_bytes=0.0, error=text)
+    silence = "no worker has reported for this partition lately"
+    if is_halted(report.state):
+        state, text = report.state, f"{report.error}; {silence}" if report.error else silence
+    else:
+        state, text = SILENT_STATE, silence
+        if report.error is not None:
+            text += f"; the last report said {report.state.replace('_', ' ')}: {report.error}"
+    waited_ms = max(min(now_ms, now_ms if heard_ms is None else heard_ms) - report.at_ms, 0)
+    lag_ms = report.lag_ms if flow_state == "stopped" else (report.lag_ms or 0) + waited_ms
+    return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms, error=text)
 
 
 def pick_worst_state(states: Iterable[str]) -> str:

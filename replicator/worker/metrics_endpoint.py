@@ -72,10 +72,10 @@ class _NoMetrics(Collector):
 
 
 @contextmanager
-def serve_health_of_waiting(why: str, address: str, port: int) -> Iterator[None]:
-    """Answer as a worker that is well and has nothing to do, until the end: whoever watches processes would otherwise
-    start it again and again. why: it waits. Raises MetricsUnavailable."""
-    server, thread = serve_endpoint(_NoMetrics(), lambda: Health(True, True, why), address, port)
+def serve_health_alone(read_health: Callable[[], Health], address: str, port: int) -> Iterator[None]:
+    """Answer for a process that has no worker yet, until the end: whoever watches processes would otherwise start it
+    again and again. Raises MetricsUnavailable."""
+    server, thread = serve_endpoint(_NoMetrics(), read_health, address, port)
     try:
         yield
     finally:

@@ -43,6 +43,7 @@ class PartitionTask:
     inspecting: bool = False
     stopped: Halt | None = None
     waiting_for: str = ""  # why it is inspected again
+    pending: Halt | None = None  # what it halts as when that wait is over and nothing has changed
     not_before: float = 0.0  # monotonic
     delay: float = _FIRST_DELAY_S
     decision: OperatorDecision | None = None  # the newest one
@@ -138,7 +139,7 @@ class PartitionTask:
 
     def complete(self, end: PartitionEnd) -> None:
         """Its end is reached: nothing is inspected any more, and nothing is behind."""
-        self.completion, self.stopped, self.waiting_for = end, None, ""
+        self.completion, self.stopped, self.pending, self.waiting_for = end, None, None, ""
         self._source_position = self._source_end = end.position
         self._target_end = end.target_end
         self._lag = PartitionLag()
@@ -156,7 +157,7 @@ class PartitionTask:
 
     def attach_copy(self, active: ActiveCopy, note: str = "") -> None:
         """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
-        self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
+        self.active, self.waiting_for, self.stopped, self.pending, self.note = active, "", None, None, note
         self.alone, self.completion, self._reported_from = False, None, ()
         self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.progress.copied_through
 
@@ -180,22 +181,29 @@ class PartitionTask:
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
         """An inspection or a copy ended with `trouble`."""
         if isinstance(trouble, Halt):
-            self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
+            self.stopped, self.pending, self.waiting_for, self.not_before = trouble, None, "", now + self.retry
             self.retry = min(self.retry * 2, partition_states.RETRY_LONGEST_S)
-            if trouble.state == "source_expired" and trouble.source is not None:  # keeps the lag right while halted
-                self._source_end = max(self._source_end, trouble.source.end)
-                self._lag.observe_end(self._source_end, now)
+            self._observe_lost_offsets(trouble, now)
             return
         if trouble.reason != self._last_reason:
             self.same, self._since = 0, now
         self.same += 1
         self._last_reason = trouble.reason
-        if trouble.halts_as is not None and self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S:
+        lasts = self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S
+        if trouble.halts_as is not None and lasts:
             self.record_trouble(Halt(trouble.halts_as, f"{trouble.reason}, {self.same} times in a row"), now)
             return
-        self.waiting_for = trouble.reason
+        self.waiting_for, self.pending = trouble.reason, trouble.pending if lasts else None
+        if self.pending is not None:
+            self._observe_lost_offsets(self.pending, now)
         self.not_before = now + self.delay
         self.delay = min(self.delay * 2, _LONGEST_DELAY_S)
+
+    def _observe_lost_offsets(self, halt: Halt, now: float) -> None:
+        """Keeps the lag right while the partition is halted."""
+        if halt.state == "source_expired" and halt.source is not None:
+            self._source_end = max(self._source_end, halt.source.end)
+            self._lag.observe_end(self._source_end, now)
 
     def is_quiet(self, now: float) -> bool:
         """Whether a report at `now` (monotonic) would say what the newest one says, and is not yet due: a look at a
@@ -234,6 +242,7 @@ class PartitionTask:
             if copy.progress.copied_timestamp > 0:
                 age_ms = max(int(time.time() * 1000) - copy.progress.copied_timestamp, 0)
         behind = self._lag.behind_s(self._source_position, now)
+        halt = self._told_halt
         aligning = self._aligning()  # nothing is copied while the log is filled, so the lag is not known
         known = self._source_position >= 0 and self._source_end >= 0 and aligning is None
         return PartitionStatus(
@@ -256,7 +265,7 @@ class PartitionTask:
             saved_bytes=saved_bytes,
             error=self._error(),
             remedy=self._remedy(),
-            seen=self.stopped.to_json() if self.stopped else None,
+            seen=halt.to_json() if halt is not None else None,
             note="; ".join(text for text in (self.note, self.hint, *self._describe_copy()) if text) or None,
             young=self.active is not None and self.active.copy.is_young,
             source_seen_ms=int((time.time() - now + self._source_seen) * 1000) if self._source_seen else None,
@@ -280,17 +289,30 @@ class PartitionTask:
     def _remedy(self) -> str | None:
         if self.held is not None:
             return self.held.remedy
-        return self.stopped.remedy_for(self.key.flow, self.key.topic, self.key.partition) if self.stopped else None
+        halt = self._told_halt
+        return halt.remedy_for(self.key.flow, self.key.topic, self.key.partition) if halt is not None else None
+
+    @property
+    def _told_halt(self) -> Halt | None:
+        """The halt that people are told of: its own, or the one that it waits to be sure of."""
+        if self.stopped is not None:
+            return self.stopped
+        is_waiting = self.active is None and self.is_ordered_to_run and self.held is None and self.completion is None
+        return self.pending if is_waiting else None
 
     def _error(self) -> str | None:
         if self.held is not None:
             return self.held.error
-        texts = [self.stopped.error if self.stopped else "", self.waiting_for]
+        halt = self._told_halt
+        if halt is not None and halt is self.pending:
+            return f"{halt.error}; not certain yet: {self.waiting_for}"
+        texts = [halt.error if halt is not None else "", self.waiting_for]
         return "; ".join(text for text in texts if text) or None
 
     def _state(self) -> str:
-        if self.stopped is not None:
-            return self.stopped.state
+        halt = self._told_halt
+        if halt is not None:
+            return halt.state
         if self.record.state != "running":
             return partition_states.PAUSED if self.record.state == "paused" else partition_states.STOPPED
         if self.held is not None:

@@ -30,10 +30,10 @@ def test_many_are_counted():
 def test_what_nobody_follows_is_said_to_be_old():
     """A report is not written again while nothing changes: after the last worker is gone it would look fresh."""
     sync = [SyncReport("f", "groups", "billing", "equal").to_json()]
-    row = {"desired": "running", "partitions": [{"state": "silent"}, {"state": "running"}], "sync": sync}
+    row = {"desired": "running", "partitions": [{"silent": True}, {"silent": False}], "sync": sync}
     assert describe_flow_sync(row) == ["groups: 1 equal"]
     old = ["groups: 1 equal (as last told: nobody follows them now)"]
-    assert describe_flow_sync(row | {"partitions": [{"state": "silent"}]}) == old
+    assert describe_flow_sync(row | {"partitions": [{"silent": True}]}) == old
     assert describe_flow_sync(row | {"desired": "paused"}) == old
 
 

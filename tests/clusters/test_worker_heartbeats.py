@@ -36,8 +36,8 @@ BEAT = WorkerHeartbeat("w0", 4, 61_000, (3, 7), {"onprem-to-cloud": 60_500})
 def test_a_report_is_as_new_as_the_heartbeat_of_its_worker() -> None:
     renewed = renew_report(REPORT, {"w0": BEAT})
     assert renewed == replace(REPORT, at_ms=61_000, event_age_ms=60_700, source_seen_ms=60_500)
-    assert mark_if_silent(renewed, 70_000).state == "running"
-    assert mark_if_silent(renewed, 80_000).state == "silent"
+    assert mark_if_silent(renewed, 70_000, flow_state="running").state == "running"
+    assert mark_if_silent(renewed, 80_000, flow_state="running").state == "silent"
     assert renew_report(renewed, {"w0": BEAT}) is renewed
 
 
@@ -54,7 +54,7 @@ def test_a_report_is_as_new_as_the_heartbeat_of_its_worker() -> None:
 def test_it_is_not_renewed_by_a_worker_that_does_not_serve_it(beat: WorkerHeartbeat | None) -> None:
     heartbeats = {} if beat is None else {beat.worker: beat}
     assert renew_report(REPORT, heartbeats) is REPORT
-    assert mark_if_silent(REPORT, 70_000).state == "silent"
+    assert mark_if_silent(REPORT, 70_000, flow_state="running").state == "silent"
 
 
 def test_what_waits_goes_on_waiting() -> None:

@@ -217,6 +217,19 @@ def test_workers_are_scraped_for_what_the_exporter_does_not_tell(home: Path) -> 
 
 
 @needs_helm
+def test_the_exporter_reads_the_evidence_of_proofs_where_a_claim_holds_it(home: Path) -> None:
+    for options, claim in ((), "airflow-state"), (("--set=exporter.proofs.claim=",), None):
+        [exporter] = select(render_chart(home, "full", *options), "Deployment", "orders-watershed-exporter")
+        pod = exporter["spec"]["template"]["spec"]
+        [container] = pod["containers"]
+        claims = [each["persistentVolumeClaim"] for each in pod["volumes"] if each["name"] == "proofs"]
+        mounts = [each for each in container["volumeMounts"] if each["name"] == "proofs"]
+        assert claims == ([] if claim is None else [{"claimName": claim, "readOnly": True}])
+        assert mounts == ([] if claim is None else [{"name": "proofs", "mountPath": "/proofs", "readOnly": True}])
+        assert ("--proofs=/proofs" in container["command"]) == (claim is not None)
+
+
+@needs_helm
 def test_what_scales_is_not_counted_by_the_deployment(home: Path) -> None:
     full = render_chart(home, "full")
     replicas = {each["metadata"]["name"]: each["spec"].get("replicas") for each in select(full, "Deployment")}

@@ -18,7 +18,7 @@ flows:
     target: b
     topics: {include: [orders]}
     slo: {lag: {p99: 5s, max: 1m}, rpo: 10m, outage_allowance: 2h}
-    verify: {every: 1d}
+    verify: {every: 10m}
   - source: b
     target: c
     topics: {include: [orders]}
@@ -218,7 +218,24 @@ SCENARIOS = (
         {'watershed_proof_passed{flow="a-to-b"}': change_after("1", "0")},
         ("WatershedProofFailed",),
     ),
-    AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "172801x90"}, ("WatershedProofOld",)),
+    AlertScenario(
+        "a flow that nobody proved",
+        {'watershed_proof_age_seconds{flow="a-to-b"}': "", 'watershed_proof_passed{flow="a-to-b"}': ""},
+        ("WatershedNeverProven",),
+    ),
+    AlertScenario(
+        "a flow that nobody proved, and an exporter that starts again",
+        {
+            'watershed_proof_age_seconds{flow="a-to-b"}': "",
+            'watershed_proof_passed{flow="a-to-b"}': "",
+            'watershed_flow_state{flow="a-to-b",state="running"}': "1x38 _x4 1x50",
+        },
+        ("WatershedNeverProven",),
+    ),
+    AlertScenario("an old proof", {'watershed_proof_age_seconds{flow="a-to-b"}': "1201x90"}, ("WatershedProofOld",)),
+    AlertScenario(
+        "the process of a step is dead", {STEP % "overdue": change_after("0", "1")}, ("WatershedMigrationOverdue",)
+    ),
     AlertScenario("a step waits", {STEP % "waiting": "1x90"}, ("WatershedMigrationWaits",)),
     AlertScenario("a run stopped", {STEP % "stopped": change_after("0", "1")}, ("WatershedMigrationBroken",), 36),
     AlertScenario("a step was refused just now", {STEP % "step_refused": change_after("0", "1")}, ()),

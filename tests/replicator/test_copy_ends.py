@@ -203,7 +203,7 @@ def test_a_complete_partition_needs_no_worker() -> None:
     task = PartitionTask(KEY, RECORD)
     task.complete(END)
     report = task.report("w1", 1)
-    assert mark_if_silent(report, report.at_ms + 10 * SILENT_MS) == report
+    assert mark_if_silent(report, report.at_ms + 10 * SILENT_MS, flow_state="running") == report
     assert not is_halted(COMPLETE)
     assert [pick_worst_state(states) for states in (("complete",), ("complete", "running"))] == ["complete", "running"]
 

@@ -191,6 +191,18 @@ def test_a_halt_that_the_tail_shows_is_answered_by_a_reseed(world: World) -> Non
     assert (world.known().position.generation, world.known().position.log) == (2, LogKnowledge(73))
 
 
+def test_a_halt_that_the_tail_shows_is_told_while_batches_may_be_under_way(world: World) -> None:
+    world.remember(50)
+    world.land(0, 50)
+    world.target.batches.append(assign_batch_offset(data(777, 3), 50, 0))
+    world.still = False
+    waiting = world.take_over()
+    assert isinstance(waiting, Reinspect)
+    assert waiting.halts_as is None
+    world.still = True
+    assert waiting.pending == world.take_over()
+
+
 def test_an_order_waits_until_nothing_is_under_way(world: World) -> None:
     world.remember(50)
     world.land(0, 50)

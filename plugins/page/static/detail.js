@@ -43,10 +43,10 @@ export function flowDetail(told, actions) {
 
 const fact = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
 
-// A silent flow's lag is the last that a worker reported, and the budgets are counted from it.
+// While the target does not answer, the budgets are counted up to its last answer.
 const budgets = (told) => [
   h("ul.plain", {}, told.budgets.map((each) => h("li", { class: each.exceeded ? "state bad" : null }, h("code", {}, each.path), ` ${duration(each.limit_ms)}: ${budgetLeft(each)}`))),
-  told.state === "silent" ? h("span.soft", {}, "as last reported") : null,
+  told.cluster.state === "silent" ? h("span.soft", {}, "as of the cluster's last answer") : null,
 ];
 
 const nothing = (told) =>

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from watershed.topology.quantities import render_duration
+
 BreachAction = Literal["pause", "fail"]
 ACTING_BUDGET: Final = "slo.lag.max"
 BREACH_HOLD_S: Final = 30  # for so long a record waits too long before the flow is stopped; alerts hold as long
@@ -25,6 +27,14 @@ class BreachPolicy:
     def to_json(self) -> dict[str, Any]:
         """As it stands in the plan."""
         return asdict(self)
+
+    def describe(self) -> str:
+        """What becomes of the flow, as `topology plan` says it."""
+        done = "is paused" if self.action == "pause" else "halts"
+        return (
+            f"{done} when a record waits longer than {render_duration(self.lag_max_ms)} (`{ACTING_BUDGET}`) for "
+            f"{BREACH_HOLD_S} s, until a person resumes it"
+        )
 
     @classmethod
     def from_json(cls, value: dict[str, Any] | None) -> BreachPolicy | None:

@@ -147,10 +147,14 @@ class EstateCollector(Collector):
             totals = {flow.id: self._totals[plan.topology, flow.target].read_flow(flow.id) for plan, flow, _ in applied}
         yield from build_partition_families(reports, self._most)
         yield from build_flow_families(reports, beside, totals)
-        states = {flow.id: str(each.flows[flow.id].get("state")) for flow, each in flows}
+        states = {flow.id: _find_state(flow, each) for flow, each in flows}
         yield build_samples(
             catalogue.FLOW_STATE,
             (((flow, state), float(wanted == state)) for flow, wanted in states.items() for state in _STATES),
+        )
+        yield build_samples(
+            catalogue.STOPPED_BY_BUDGET,
+            (((flow.id, each.breaches[flow.id].action), 1.0) for flow, each in flows if flow.id in each.breaches),
         )
         silent = [
             flow.id
@@ -207,6 +211,12 @@ class EstateCollector(Collector):
             catalogue.PROOF_UNPROVEN_RECORDS,
             (((flow,), each.unproven) for flow, each in proofs if each.unproven is not None),
         )
+
+
+def _find_state(flow: PlanFlow, snapshot: ClusterSnapshot) -> str:
+    """What workers make of the flow's record: one that a budget has paused is meant to be paused."""
+    state, breach = str(snapshot.flows[flow.id].get("state")), snapshot.breaches.get(flow.id)
+    return "paused" if state == "running" and breach is not None and breach.action == "pause" else state
 
 
 def _follow_cluster(cluster: PlanCluster) -> ControlFollower:

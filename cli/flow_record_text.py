@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from watershed.cli.budget_standings import describe_budgets
+from watershed.clusters.budget_breaches import build_answer_command
 from watershed.clusters.partition_orders import (
     PartitionMove,
     PartitionPause,
@@ -31,6 +32,8 @@ def describe_flow_record(flow: dict[str, Any]) -> list[str]:
     if latency := flow.get("latency"):
         lines.append(f"latency that copying adds: p50 {latency['p50_ms']:,g} ms, p99 {latency['p99_ms']:,g} ms")
     lines += describe_budgets(flow)
+    if breach := flow.get("breach"):
+        lines.append(f"{breach['text']}; `{build_answer_command(flow['id'])}` lets it go on")
     if flow.get("end"):
         lines.append(f"ends at {flow['end']}; nothing behind it is copied")
     if flow.get("retired"):

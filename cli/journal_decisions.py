@@ -14,7 +14,13 @@ import click
 if TYPE_CHECKING:
     from watershed.clusters.settings import ConnectionSettings
 
-_FLOW_ORDERS = ("pause", "resume", "stop", "restart")  # replicator.flow_state_order, which imports a Kafka client
+_FLOW_ORDERS = (
+    "pause",
+    "resume",
+    "stop",
+    "restart",
+    "fail",
+)  # replicator.flow_state_order, which imports a Kafka client
 _PRUNE = "prune"  # replicator.sync.access_removal
 _PARTITION_ORDERS = ("pause", "resume", "move", "release")  # replicator.partition_control
 
@@ -112,7 +118,7 @@ def _about(line: Mapping[str, Any]) -> str:
     if line["kind"] == _PRUNE:
         return f", {', '.join((*line.get('rights', ()), *line.get('users', ())))}"
     if line["kind"] in _FLOW_ORDERS:
-        return f", {line['before']} -> {line['after']}"
+        return f", {line['before']} -> {line['after']}" + (f": {line['reason']}" if line.get("reason") else "")
     if line["kind"] == "reset-group":
         return "".join(
             f", {topic}-{number} at {'no position' if offset is None else offset}"

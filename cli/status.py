@@ -82,6 +82,7 @@ def status(path: Path, watch: bool, form: str) -> int:
 
 
 def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> list[dict[str, Any]]:
+    from watershed.clusters.budget_breaches import describe_breach, pick_open_breach, read_budget_breaches
     from watershed.clusters.flow_records import read_flows
     from watershed.clusters.latency_buckets import describe_latency
     from watershed.clusters.partition_status_records import read_status_reports
@@ -90,6 +91,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
 
     now = int(time.time() * 1000)  # before the reading: what is older than it by that time is not silent
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
+    breaches = {flow: breach for each in targets.values() for flow, breach in read_budget_breaches(each).items()}
     read = [read_status_reports(each) for each in targets.values()]
     reports = [report for each in read for report in each.partitions]
     beside = [report for each in read for report in each.beside]
@@ -104,6 +106,9 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
         waits = [row["lag_ms"] for row in partitions if row["lag_ms"] is not None]
         states = {row["state"] for row in partitions}
         wanted = record.state if record else "not applied"
+        breach = pick_open_breach(record, breaches)
+        if breach is not None and breach.action == "pause" and wanted == "running":
+            wanted = "paused"
         rows.append(
             {
                 "id": flow.id,
@@ -124,6 +129,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "end": str(record.flow.end) if record and record.flow.end is not None else None,
                 "retired": sorted(record.retired) if record else [],
                 "paused": [asdict(each) for each in record.pauses] if record else [],
+                "breach": asdict(breach) | {"text": describe_breach(breach)} if breach is not None else None,
                 "moved": [asdict(each) for each in record.moves] if record else [],
                 "versions": sorted({versions.get(row["worker"], "") or "unknown" for row in partitions}),
                 "partitions": partitions,

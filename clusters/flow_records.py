@@ -37,12 +37,14 @@ JOURNALED_PREFIX = "journaled|"  # keys of what workers write down for good (`to
 SYNCED_ACLS_PREFIX = "synced_acls|"  # keys of rights that a sync gave (`clusters.synced_access_records`)
 PROTECTION_PREFIX = "protection|"  # keys of denials that protect a target (`clusters.protection_records`)
 SYNCED_USER_PREFIX = "synced_user|"  # keys of users that were made because a sync named them (the same module)
+BREACH_PREFIX = "breach|"  # keys of what budgets did to flows (`clusters.budget_breaches`)
 END_PREFIX = "end|"  # keys of where partitions end (`clusters.partition_end_records`)
 _BESIDE_PAUSES: Final = "state_beside_pauses"  # key of the state that a flow with pauses has
 NON_FLOW_PREFIXES = (
     *(FLEET_PREFIX, PLACEMENT_PREFIX, DECISION_PREFIX, PRODUCER_PREFIX, GROUP_PREFIX, ALIGNMENT_PREFIX),
     *(WITHHELD_RIGHTS_PREFIX, JOURNALED_PREFIX, SUPERVISOR_PREFIX, END_PREFIX, SYNCED_ACLS_PREFIX, SYNCED_USER_PREFIX),
     PROTECTION_PREFIX,
+    BREACH_PREFIX,
 )
 
 
@@ -64,6 +66,8 @@ class FlowRecord(ControlRecordBody):
     nobody wrote it down.
     unprotected: source topics whose applications move to the target now or have moved there: `protect` does not hold
     for what they are called there (`replicator.sync.protection`).
+    answered_breaches: number of the newest budget breach that a person answered, so that the flow goes on behind it
+    (`clusters.budget_breaches`).
     pauses, moves: what persons ordered about single topics and partitions. A running flow with pauses is written as a
     paused one, with its state under another key: workers of versions that do not know pauses leave all of the flow
     alone, and copy nothing that is paused (decision 0116).
@@ -72,7 +76,10 @@ class FlowRecord(ControlRecordBody):
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
         "a flow record",
         FLOWS_TOPIC,
-        added_later=("existed", "retired", "begins", "guarantee", "end_revision", "pauses", "moves", "unprotected"),
+        added_later=(
+            *("existed", "retired", "begins", "guarantee", "end_revision", "pauses", "moves", "unprotected"),
+            "answered_breaches",
+        ),
         remedy="Write it again with `topology apply`",
     )
     flow: PlanFlow
@@ -90,6 +97,7 @@ class FlowRecord(ControlRecordBody):
     pauses: tuple[PartitionPause, ...] = ()
     moves: tuple[PartitionMove, ...] = ()
     unprotected: frozenset[str] = frozenset()
+    answered_breaches: int = 0
 
     @property
     def key(self) -> str:
@@ -97,9 +105,10 @@ class FlowRecord(ControlRecordBody):
         return str(self.flow.id)
 
     def adapt_for_earlier_versions(self, value: ControlValue) -> ControlValue:
-        """A running flow with pauses stands there as a paused one. `unprotected` is written where it says something."""
-        if not self.unprotected:
-            value = {name: each for name, each in value.items() if name != "unprotected"}
+        """A running flow with pauses stands there as a paused one. What came later is written where it says
+        something."""
+        silent = [name for name in ("unprotected", "answered_breaches") if not getattr(self, name)]
+        value = {name: each for name, each in value.items() if name not in silent}
         if not self.pauses or self.state != "running":
             return value
         return value | {"state": "paused", _BESIDE_PAUSES: self.state}

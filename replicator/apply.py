@@ -274,6 +274,7 @@ def _apply_flow(
         pauses=before.pauses if before else (),
         moves=before.moves if before else (),
         unprotected=before.unprotected if before else frozenset(),
+        answered_breaches=before.answered_breaches if before else 0,
     )
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from watershed.clusters.budget_breaches import BudgetBreach, describe_breach
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, encode_control_value
+from watershed.clusters.control_values import ControlValue
 from watershed.clusters.flow_records import JOURNALED_PREFIX, FlowRecord, FlowState, write_flow
 
 FlowOrder = Literal["pause", "resume", "stop", "restart"]
@@ -26,10 +28,20 @@ FLOW_ORDERS: Final[dict[FlowOrder, FlowState]] = {
 }
 
 
-def apply_flow_order(record: FlowRecord, order: FlowOrder) -> FlowRecord:
-    """The record that the order makes of it. `restart` also makes halted partitions inspect their logs again."""
+def apply_flow_order(record: FlowRecord, order: FlowOrder, breach: BudgetBreach | None = None) -> FlowRecord:
+    """The record that the order makes of it. `restart` also makes halted partitions inspect their logs again. breach:
+    the flow's newest; an order to run answers it."""
     changed = record.with_state(FLOW_ORDERS[order])
+    if changed.state == "running":
+        changed = answer_breach(changed, breach)
     return replace(changed, generation=record.generation + 1) if order == "restart" else changed
+
+
+def answer_breach(record: FlowRecord, breach: BudgetBreach | None) -> FlowRecord:
+    """The record with the breach answered: the flow does not stand still by it any more."""
+    if breach is None or not breach.is_open(record):
+        return record
+    return replace(record, answered_breaches=breach.number)
 
 
 def write_flow_order(writer: ControlWriter, before: FlowRecord, after: FlowRecord, order: FlowOrder, actor: str) -> str:
@@ -53,8 +65,25 @@ def write_flow_order_line(
 ) -> str:
     """Writes down who ordered what, for good. The parameters are those of `write_ordered_flow`. Returns the order's id.
     Raises ClusterError."""
-    line: dict[str, Any] = {"record": "order", "of": flow.topology, "kind": kind, "flow": flow.key}
-    line |= {"id": secrets.token_hex(8), "at_ms": at_ms, "actor": actor, **told}
+    order_id = secrets.token_hex(8)
+    key, line = _build_order_line(flow, order_id, kind, actor, at_ms, told)
+    writer.put(FLOWS_TOPIC, key, line, 0)
+    return order_id
+
+
+def build_breach_line(breach: BudgetBreach, flow: FlowRecord) -> tuple[str, ControlValue]:
+    """Key and value of the line that says for good what a budget did, as if it were an order. A breach has one line,
+    whoever writes it."""
+    kind, after = ("pause", "paused") if breach.action == "pause" else ("fail", "stopped by its budget")
+    told = {"before": flow.state, "after": after, "generation": flow.generation, "reason": describe_breach(breach)}
+    actor = f"{breach.budget} (slo.on_breach: {breach.action})"
+    return _build_order_line(flow, f"breach-{breach.number}", kind, actor, breach.at_ms, told)
+
+
+def _build_order_line(
+    flow: FlowRecord, order_id: str, kind: str, actor: str, at_ms: int, told: Mapping[str, Any]
+) -> tuple[str, ControlValue]:
+    line: ControlValue = {"record": "order", "of": flow.topology, "kind": kind, "flow": flow.key}
+    line |= {"id": order_id, "at_ms": at_ms, "actor": actor, **told}
     line |= {"hash": "sha256:" + hashlib.sha256(encode_control_value(line)).hexdigest()}
-    writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}order/{flow.key}/flow/{line['id']}", line, 0)
-    return str(line["id"])
+    return f"{JOURNALED_PREFIX}order/{flow.key}/flow/{order_id}", line

@@ -25,6 +25,8 @@ STOPPED: Final = "stopped"
 COMPLETE: Final = "complete"  # everything in front of its end is copied (`delivery.end`)
 RETRYING: Final = "retrying"  # a broker does not answer; tried again by itself
 
+OVER_BUDGET: Final = "over_budget"  # `slo.on_breach: fail`
+
 _ACCEPT = "`topology flow accept-gap {flow} {file} --topic {topic} --partition {partition}`"
 _RESEED = (
     "empty the target first (`topology flow reseed` names the commands), then copy again with "
@@ -74,6 +76,8 @@ REMEDIES: Final = {
     "looked at again by itself",
     "failed": "a fault of Watershed itself; the worker's log has its trace, please report it with that. It is tried "
     "again by itself; after an update of the workers nothing else is to be done. The other partitions go on",
+    OVER_BUDGET: "the flow was stopped because the file says `slo.on_breach`. See what made it slow, then let all of "
+    "it go on: `topology flow resume {flow} {file}`",
     "unsupported": "this version cannot do what is named. When the batch that is named is gone from the source, or the "
     f"setting that is named is another one, {_RESTART}",
 }

@@ -150,6 +150,15 @@ FLOW_STATE: Final = MetricDefinition(
     "1 for the state that the flow is meant to have (running, paused, stopped), 0 for the others.",
     "exporter",
 )
+STOPPED_BY_BUDGET: Final = MetricDefinition(
+    "watershed_flow_stopped_by_budget",
+    "gauge",
+    "",
+    ("flow", "action"),
+    "1 while the flow stands still because `slo.lag.max` was exceeded and `slo.on_breach` is the action.",
+    "exporter",
+    "It is there: the flow stands still until a person resumes it.",
+)
 BESIDE: Final = MetricDefinition(
     "watershed_beside", "gauge", "things", ("flow", "kind", "state"), "What travels beside records, by state.", "both"
 )
@@ -284,7 +293,8 @@ METRICS: Final = (
     *(LAG_RECORDS, LAG_BYTES, LAG_SECONDS, EVENT_AGE_SECONDS, OPEN_RECORDS, FILLING_OFFSETS),
     *(SOURCE_POSITION, TARGET_END, COPIED_BYTES, SAVED_BYTES),
     *(FLOW_LAG_RECORDS, FLOW_LAG_BYTES, FLOW_LAG_SECONDS, COPIED_RECORDS),
-    *(PARTITIONS, PARTITIONS_SILENT, FLOW_STATE, BESIDE, LATENCY_SECONDS, REPLICATION_LATENCY_SECONDS),
+    *(PARTITIONS, PARTITIONS_SILENT, FLOW_STATE, STOPPED_BY_BUDGET, BESIDE),
+    *(LATENCY_SECONDS, REPLICATION_LATENCY_SECONDS),
     *(THROTTLED_SECONDS, FOLLOWER_BYTES, BUFFERED_BYTES),
     *(WORKER_INFO, WORKER_LAST_SEEN_SECONDS, WORKER_STARTS, FLEET_WORKERS),
     *(CLUSTER_UP, EXPORTER_READ_AGE_SECONDS),

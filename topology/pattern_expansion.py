@@ -179,8 +179,11 @@ def _draft_active_standby(pattern: _Pattern) -> Iterator[FlowDraft]:
     yield from pattern.draft(active, standby, settings)
     reverse = body.at("failback", "reverse")
     if reverse is not None and reverse.data == "declared_paused":
-        # Applications come home along the way back, so it never protects their home.
+        # Applications come home along the way back, so it never protects their home, and no budget stops it.
         own = {"state": CheckedValue(reverse.span, "paused"), "protect": CheckedValue(reverse.span, False)}
+        slo = settings.at("slo")
+        alerts = {**(slo.fields if slo else {}), "on_breach": CheckedValue(reverse.span, "alert")}
+        own["slo"] = build_mapping(slo.span if slo else reverse.span, alerts)
         paused = build_mapping(settings.span, {**settings.fields, **own})
         yield from pattern.draft(standby, active, paused, ".failback")
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from watershed.topology.bounded_json import parse_json_object
+from watershed.topology.breach_policy import BreachPolicy
 from watershed.topology.copy_bounds import CopyEnd, CopyStart, decode_bound, encode_bound
 from watershed.topology.egress_compression import EgressCompression
 from watershed.topology.errors import NotInPlan, UnknownKeys, UnreadablePlan
@@ -218,6 +219,7 @@ class PlanFlow:
     leaders.
     compatibility: what is written beside the copy for tools that were made for MirrorMaker 2; None: nothing.
     header: the header that each record gets, with the place that it came from (`clusters.provenance_header`).
+    breach: what workers do when `slo.lag.max` is exceeded; None: nothing, alerts tell a person.
     """
 
     id: str
@@ -262,6 +264,7 @@ class PlanFlow:
     protect: bool = False
     compatibility: MirrorCompatibility | None = None
     header: str | None = None
+    breach: BreachPolicy | None = None
 
     def selects(self, topic: str) -> bool:
         """Whether this source topic travels: included, not excluded, not internal, not left to another tool."""
@@ -344,6 +347,7 @@ class PlanFlow:
             "protect": self.protect or None,
             "compatibility": None if self.compatibility is None else self.compatibility.to_json(),
             "header": self.header,
+            "breach": None if self.breach is None else self.breach.to_json(),
         }
         return value | {key: each for key, each in late.items() if each is not None}
 
@@ -356,6 +360,7 @@ class PlanFlow:
         flow = cls(
             **value
             | {
+                "breach": BreachPolicy.from_json(value.get("breach")),
                 "compression": EgressCompression.from_json(value.get("compression")),
                 "transform": RecordTransform.from_json(value.get("transform")),
                 "start": decode_bound(value.get("start", "earliest")),

@@ -10,6 +10,7 @@ from watershed.topology.application_controls import (
     KubernetesControl,
     PlanApplication,
 )
+from watershed.topology.breach_policy import BreachPolicy
 from watershed.topology.declared_compatibility import (
     build_mirror_compatibility,
     keep_source_groups_apart,
@@ -329,7 +330,14 @@ def _plan_flow(draft: FlowDraft, shared: _Shared) -> PlanFlow:
         protect=settings.get("protect", default=False),
         source_rack=shared.find_source_rack(draft),
         compatibility=compatibility,
+        breach=_breach(settings),
     )
+
+
+def _breach(settings: CheckedValue) -> BreachPolicy | None:
+    """Nothing acts without a limit; `topology.unsupported_settings` says so."""
+    action, lag_max_ms = settings.get("slo", "on_breach", default="alert"), settings.get("slo", "lag", "max")
+    return BreachPolicy(action, lag_max_ms) if action != "alert" and lag_max_ms else None
 
 
 def _compression(value: CheckedValue | None) -> EgressCompression | None:

@@ -8,6 +8,7 @@ is why a renamed copy keeps this beginning at the target, and the flow's own ren
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 from watershed.cutover.errors import NotSupported
@@ -110,18 +111,24 @@ def list_left_out(plan: Plan, wave: str | None) -> tuple[str, ...]:
     left_out += [f"the approval by {gate.by}" for gate in gates if isinstance(gate, ApprovalGate)]
     left_out += [f"holding for {gate.for_ms / 1000:g} s" for gate in gates if isinstance(gate, HoldGate)]
     left_out += [f"the check {gate.hook}" for gate in gates if isinstance(gate, HookGate)]
-    kinds = (flow.sync.groups, flow.sync.acls, flow.sync.quotas, flow.sync.users, flow.sync.schemas)
-    if any(each.mode != "never" for each in kinds):
-        left_out.append("what travels beside records (sync): groups, rights, quotas, users, schema ids")
-    if flow.compatibility is not None:
-        left_out.append("what is written for MirrorMaker's clients (compatibility)")
-    if flow.start != "earliest":
-        left_out.append(f"start: {flow.start}; the copies are copied from their start")
-    if flow.end is not None:
-        left_out.append(f"end: {flow.end}; the copies have no end")
+    left_out += _list_left_out_of_flow(flow)
     if found.rollback is None or found.rollback.reverse is None:
         left_out.append("the way back: the wave has no rollback.reverse")
     return tuple(left_out)
+
+
+def _list_left_out_of_flow(flow: PlanFlow) -> Iterator[str]:
+    kinds = (flow.sync.groups, flow.sync.acls, flow.sync.quotas, flow.sync.users, flow.sync.schemas)
+    if any(each.mode != "never" for each in kinds):
+        yield "what travels beside records (sync): groups, rights, quotas, users, schema ids"
+    if flow.compatibility is not None:
+        yield "what is written for MirrorMaker's clients (compatibility)"
+    if flow.start != "earliest":
+        yield f"start: {flow.start}; the copies are copied from their start"
+    if flow.end is not None:
+        yield f"end: {flow.end}; the copies have no end"
+    if flow.breach is not None:
+        yield f"slo.on_breach: {flow.breach.action}; no budget stops the rehearsal"
 
 
 def _refuse(flow: PlanFlow, wave: Wave) -> None:
@@ -159,6 +166,7 @@ def _over(flow: PlanFlow, run: str, names: dict[str, str]) -> PlanFlow:
         sync=NO_SYNC,
         protect=False,
         compatibility=None,
+        breach=None,  # whether the copy is late says nothing of the flow
     )
 
 

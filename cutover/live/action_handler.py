@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import explain_breach, read_budget_breaches
 from watershed.clusters.control_topics import SLOT_COUNT, ControlWriter
 from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
 from watershed.clusters.flow_records import FlowRecord, read_flow_to_change, write_flow
@@ -75,6 +76,7 @@ from watershed.cutover.observations import (
     ObservedTopics,
 )
 from watershed.replicator.errors import NoLedger, ReplicatorError
+from watershed.replicator.flow_state_order import answer_breach
 from watershed.replicator.ledger.ledger_follower import LedgerFollower
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.replicator.partition_states import REMEDIES
@@ -163,9 +165,10 @@ class LiveActionHandler:
         record = read_flow_to_change(there, flow.id)  # a run that would change it later stops here, at its beginning
         if record is None:
             return ObservedFlow(self._now(), "missing", same_plan=False)
+        reports = [report for report in read_partition_statuses(there) if report.flow == flow.id]
         halted: dict[str, str] = {}
-        for report in read_partition_statuses(there):
-            if report.flow == flow.id and report.state in REMEDIES:
+        for report in reports:
+            if report.state in REMEDIES:
                 halted[report.topic] = f"partition {report.partition} is {report.state}: {report.error}"
         same = (record.flow.topics, record.flow.naming, record.flow.source, record.flow.target) == (
             flow.topics,
@@ -173,13 +176,22 @@ class LiveActionHandler:
             flow.source,
             flow.target,
         )
-        return ObservedFlow(
-            self._now(), record.state, same, halted, record.retired, describe_topic_pauses(flow.id, record.pauses)
-        )
+        paused = describe_topic_pauses(flow.id, record.pauses)
+        if told := explain_breach(record, read_budget_breaches(there)):
+            # It holds for every topic, and a halt by it is told with the same command.
+            copied = {report.topic for report in reports} | paused.keys()
+            paused, halted = dict.fromkeys(sorted(copied), told), {}
+        return ObservedFlow(self._now(), record.state, same, halted, record.retired, paused)
 
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}
-        return self._change_flow(action.flow, lambda record: record.with_beginnings(begins).with_state("running"))
+        flow = self._flow(action.flow)
+        breach = read_budget_breaches(self._settings_of(flow.target)).get(flow.id)  # who approved the run answers it
+
+        def start(record: FlowRecord) -> FlowRecord:
+            return answer_breach(record.with_beginnings(begins).with_state("running"), breach)
+
+        return self._change_flow(action.flow, start)
 
     def _change_flow(self, name: str | None, change: Callable[[FlowRecord], FlowRecord]) -> ObservedFlow:
         flow = self._flow(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from watershed.clusters.budget_breaches import explain_breach, read_budget_breaches
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.clusters.synced_access_records import SyncedAcl, SyncedUser, read_synced_access
@@ -53,6 +54,8 @@ def propose_pruning(plan: Plan, connect: SettingsLookup, flow_id: str, *, above_
             f"flow {flow_id} is {record.state}: what its source has taken away since says nothing of {flow.target}. "
             "Nothing was changed"
         )
+    if why := explain_breach(record, read_budget_breaches(target)):
+        raise OperationRefused(f"{why}. What its source has taken away meanwhile is not known. Nothing was changed")
     running = tuple(each for each in plan.flows if each.target == flow.target and each.state == "running")
     source = connect(flow.source)
     source = replace(source, cluster_id=source.cluster_id or record.source_cluster_id)  # as workers ask it

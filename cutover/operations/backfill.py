@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import explain_breach, read_budget_breaches
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.fleet import FleetRecord, read_fleet
 from watershed.clusters.flow_records import FlowRecord, read_flows
@@ -156,6 +157,8 @@ def plan_backfill(plan: Plan, connect: SettingsLookup, asked: BackfillRequest) -
     record, ledger = flows.get(flow.id), read_ledger(target, flow=flow.id)
     fleet = read_fleet(target, plan.topology, flow.target)
     if why := explain_unservable_flow(record, fleet, len(ledger.copies()), asked.file):
+        raise OperationRefused(why)
+    if why := explain_breach(record, read_budget_breaches(target), asked.file):
         raise OperationRefused(why)
     if why := explain_paused_topics(record, chosen, asked.file):
         raise OperationRefused(why)

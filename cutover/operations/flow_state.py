@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from watershed.clusters.budget_breaches import describe_breach, pick_open_breach, read_budget_breaches
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.flow_records import FlowRecord, read_flow_to_change
@@ -33,12 +34,16 @@ def propose_flow_order(plan: Plan, connect: SettingsLookup, flow_id: str, order:
         refuse_end_of_way_back(plan, connect, {flow_id})
     target = connect(flow.target)
     record = _read_record(target, flow_id)
-    changed = apply_flow_order(record, order)
+    breaches = read_budget_breaches(target)
+    changed = apply_flow_order(record, order, breaches.get(flow_id))
     is_needed = changed != record
     notes = list_order_notes(plan, connect, order) if is_needed else []
     lines = (f"{flow_id} ({flow.source} -> {flow.target}) {_MEANINGS[order]}", *_describe_flow(flow, target))
     lines += (f"desired now: {record.state}, then: {changed.state}",)
-    basis = f"{order} {flow_id}: {record.state}, generation {record.generation}"
+    basis = f"{order} {flow_id}: {_describe_desired(record)}"
+    if (breach := pick_open_breach(record, breaches)) is not None:
+        lines += (describe_breach(breach),)
+        basis += f", breach {breach.number}"
 
     def carry_out(actor: str) -> Iterator[str]:
         return give_flow_order(target, flow_id, order, actor, record)
@@ -55,12 +60,13 @@ def give_flow_order(
     The order is applied to the record as it is now: a migration may have retired topics meanwhile.
     """
     record = _read_record(target, flow_id)
-    if shown is not None and (record.state, record.generation) != (shown.state, shown.generation):
+    if shown is not None and _describe_desired(record) != _describe_desired(shown):
         raise OperationRefused(
-            f"flow {flow_id} was changed meanwhile, so nothing was ordered. Shown: {shown.state}, generation "
-            f"{shown.generation}. Now: {record.state}, generation {record.generation}. Look again and decide again"
+            f"flow {flow_id} was changed meanwhile, so nothing was ordered. Shown: {_describe_desired(shown)}. Now: "
+            f"{_describe_desired(record)}. Look again and decide again"
         )
-    changed = apply_flow_order(record, order)
+    breaches = read_budget_breaches(target)
+    breach, changed = pick_open_breach(record, breaches), apply_flow_order(record, order, breaches.get(flow_id))
     if changed == record:
         yield f"{flow_id} is {record.state} already"
         yield from _open_stopped_topics(target, changed)  # an earlier order may have died before it did
@@ -68,7 +74,15 @@ def give_flow_order(
     with ControlWriter(target, client_id="watershed-flow") as writer:
         write_flow_order(writer, record, changed, order, actor)
     yield from _open_stopped_topics(target, changed)
+    if breach is not None and not breach.is_open(changed):
+        yield f"{flow_id} was {describe_breach(breach)}; that is answered now"
     yield f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else "")
+
+
+def _describe_desired(record: FlowRecord) -> str:
+    """What another order would have changed; not what a run changes on its way."""
+    answered = f", breach {record.answered_breaches} answered" if record.answered_breaches else ""
+    return f"{record.state}, generation {record.generation}{answered}"
 
 
 def _open_stopped_topics(target: ConnectionSettings, record: FlowRecord) -> Iterator[str]:

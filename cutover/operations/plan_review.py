@@ -199,6 +199,7 @@ def _document(review: PlanReview) -> dict[str, Any]:
                 "end": None if each.end is None else encode_bound(each.end),
                 "transform": None if each.transform is None else each.transform.hash,
                 "spark_plan": review.spark_plans.get(each.id),
+                "breach": None if each.breach is None else each.breach.to_json(),
                 "compatibility": None if each.compatibility is None else each.compatibility.to_json(),
             }
             for each in compiled.flows
@@ -241,6 +242,7 @@ def _describe_flow(flow: PlanFlow, spark_plan: str | None) -> Iterator[str]:
         if tool.target == flow.source and flow.leaves_out_records_of(tool):
             can = "does not copy" if tool.is_recognizable else "cannot tell from what is born there, and copies,"
             yield f"  {flow.id} {can} what {tool.id} brings to {flow.source}"
+    yield from () if flow.breach is None else (f"  {flow.id} {flow.breach.describe()}",)
     for line in () if flow.compatibility is None else flow.compatibility.describe(flow.source, flow.target):
         yield f"  {flow.id} {line}"
     if flow.sync.schemas.translated:

@@ -19,6 +19,7 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
     places: flow id → the [topic, partition] pairs to serve, as the source has them now. standing: flow id → its state,
     of those that were stopped since; also what a person paused of a flow that runs, by flow id and how much it is."""
     from watershed.clusters.admin import Admin
+    from watershed.clusters.budget_breaches import pick_open_breach, read_budget_breaches
     from watershed.clusters.flow_records import read_flows
     from watershed.clusters.partition_orders import find_partition_order, index_partition_orders
     from watershed.clusters.settings import resolve_connection_settings
@@ -26,7 +27,9 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
     compiled = find_frozen_plan(plan).read()
     running = _running(compiled)
     targets = sorted({flow.target for flow in running})
-    records = {alias: read_flows(resolve_connection_settings(compiled.cluster(alias))) for alias in targets}
+    settings = {alias: resolve_connection_settings(compiled.cluster(alias)) for alias in targets}
+    records = {alias: read_flows(each) for alias, each in settings.items()}
+    breaches = {alias: read_budget_breaches(each) for alias, each in settings.items()}
     places: dict[str, list[list[Any]]] = {}
     standing: dict[str, str] = {}
     for alias in sorted({flow.source for flow in running}):
@@ -37,6 +40,10 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
             if record is not None and record.state != "running":
                 standing[str(flow.id)] = record.state
                 continue
+            breach = pick_open_breach(record, breaches[flow.target])
+            if breach is not None and breach.action == "pause":  # after `fail` its partitions are halted, and told so
+                standing[str(flow.id)] = f"paused by {breach.budget}"
+                continue
             wanted = _selected(flow if record is None else record, topics)
             pauses = index_partition_orders(() if record is None else record.pauses)
             served = [place for place in wanted if find_partition_order(pauses, *place) is None]
@@ -44,6 +51,26 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
             if len(served) < len(wanted):
                 standing[f"{flow.id}, {len(wanted) - len(served)} of {len(wanted)} partitions"] = "paused"
     return {"places": places, "standing": standing}
+
+
+def read_failed_budgets(plan: str) -> dict[str, str]:
+    """`flow/number` of each budget breach by which a flow of the plan with `slo.on_breach: fail` stands still → what
+    happened, and the command that lets the flow go on."""
+    from watershed.clusters.budget_breaches import explain_breach, pick_open_breach, read_budget_breaches
+    from watershed.clusters.flow_records import read_flows
+    from watershed.clusters.settings import resolve_connection_settings
+
+    compiled = find_frozen_plan(plan).read()
+    failing = [flow for flow in compiled.flows if flow.breach is not None and flow.breach.action == "fail"]
+    found = {}
+    for alias in sorted({flow.target for flow in failing}):
+        settings = resolve_connection_settings(compiled.cluster(alias))
+        records, breaches = read_flows(settings), read_budget_breaches(settings)
+        for record in (records.get(flow.id) for flow in failing if flow.target == alias):
+            breach = pick_open_breach(record, breaches)
+            if breach is not None and breach.action == "fail":
+                found[f"{breach.flow}/{breach.number}"] = explain_breach(record, breaches)
+    return found
 
 
 def read_newest_reports(plan: str) -> list[dict[str, Any]]:

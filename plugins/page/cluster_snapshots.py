@@ -18,13 +18,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.control_follower import ControlFollower, FollowedRecord
 from watershed.clusters.control_follower_proxy import ControlFollowerProxy
 from watershed.clusters.control_topics import FLOWS_TOPIC, JOURNAL_TOPIC, STATUS_TOPIC
 from watershed.clusters.control_values import decode_control_value
 from watershed.clusters.crash_isolated_client import ClientProcesses
 from watershed.clusters.fleet import FLEET_PREFIX, SUPERVISOR_PREFIX, FleetRecord, SupervisorRecord
-from watershed.clusters.flow_records import NON_FLOW_PREFIXES, FlowRecord
+from watershed.clusters.flow_records import BREACH_PREFIX, NON_FLOW_PREFIXES, FlowRecord
 from watershed.clusters.latency_buckets import LatencyCounts, compute_latency_percentile
 from watershed.clusters.partition_status_records import PartitionStatus, renew_report
 from watershed.clusters.sync_reports import SYNC_PREFIX, SyncReport
@@ -76,6 +77,7 @@ class ClusterSnapshot:
     for a file that names one it takes signed lines unverified; for a file without a key it must not believe a signed
     line. history: lag and rate of the last hours; it goes on growing. latencies: flow → bucket → records of the last 15
     to 30 seconds (`clusters.latency_buckets`); without flows that rest. heartbeats: the newest of each worker.
+    breaches: flow → the budget breach by which it stands still.
 
     answered_at: seconds since 1970, None before the first answer. since: when the thread began to ask the cluster, or
     somebody looked again; before that, nobody looked. problem: why the cluster does not answer now. complete: its
@@ -91,6 +93,7 @@ class ClusterSnapshot:
     history: LagHistory = field(default_factory=LagHistory)
     latencies: Mapping[str, LatencyCounts] = field(default_factory=dict)
     heartbeats: tuple[WorkerHeartbeat, ...] = ()
+    breaches: Mapping[str, BudgetBreach] = field(default_factory=dict)
     answered_at: float | None = None
     since: float = 0.0
     problem: str | None = None
@@ -103,6 +106,7 @@ class ControlTopicsView:
 
     def __init__(self) -> None:
         self.flows: dict[str, Mapping[str, Any]] = {}
+        self.breaches: dict[str, BudgetBreach] = {}
         self.fleets: dict[tuple[str, str], Mapping[str, Any]] = {}
         self.supervisors: dict[tuple[str, str], SupervisorRecord] = {}
         self.reports: dict[str, dict[str, PartitionStatus]] = {}
@@ -123,6 +127,8 @@ class ControlTopicsView:
             value = _parsed(payload)
             if topic == FLOWS_TOPIC and not key.startswith(NON_FLOW_PREFIXES):
                 self._flow(key, value, gone=payload is None)
+            elif topic == FLOWS_TOPIC and key.startswith(BREACH_PREFIX):
+                self._breach(key, value, gone=payload is None)
             elif topic == FLOWS_TOPIC and key.startswith(FLEET_PREFIX):
                 self._fleet(key, value, gone=payload is None)
             elif topic == FLOWS_TOPIC and key.startswith(SUPERVISOR_PREFIX):
@@ -134,6 +140,7 @@ class ControlTopicsView:
         """A copy that later records do not change; answered_at: when the cluster answered, in seconds since 1970."""
         return ClusterSnapshot(
             flows=dict(self.flows),
+            breaches=self._list_open_breaches(),
             fleets=dict(self.fleets),
             supervisors=dict(self.supervisors),
             reports={flow: self._renewed(each) for flow, each in self.reports.items()},
@@ -174,6 +181,21 @@ class ControlTopicsView:
             return
         if gone or value is not None:
             _put(self.flows, key, FlowRecord.undo_adaptation(value) if value is not None else None)
+
+    def _breach(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
+        """A record that cannot be read changes nothing."""
+        if gone:
+            self.breaches.pop(key[len(BREACH_PREFIX) :], None)
+        elif value is not None:
+            with contextlib.suppress(ValueError):
+                self.breaches[key[len(BREACH_PREFIX) :]] = BudgetBreach.from_json(value, key)
+
+    def _list_open_breaches(self) -> dict[str, BudgetBreach]:
+        return {
+            flow: breach
+            for flow, breach in self.breaches.items()
+            if flow in self.flows and breach.number > self.flows[flow].get("answered_breaches", 0)
+        }
 
     def _fleet(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:
         """A record that cannot be read changes nothing."""

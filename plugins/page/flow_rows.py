@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from watershed.clusters.budget_breaches import describe_breach
 from watershed.clusters.errors import UnreadableControlRecord
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.latency_buckets import describe_latency
@@ -159,8 +160,11 @@ def _build_flow_row(
     record = _record(flow, plan, target)
     states = Counter(report.state for report in reports)
     answers = build_cluster_row(flow.target, target, now)["state"]
+    breach = target.breaches.get(flow.id) if record is not None else None
     if record is not None:
         desired = str(record.get("state"))
+        if breach is not None and breach.action == "pause" and desired == "running":
+            desired = "paused"
     elif target.complete:
         desired = _NOT_APPLIED
     else:
@@ -185,6 +189,7 @@ def _build_flow_row(
         "lag_ms": max((report.lag_ms for report in reports if report.lag_ms is not None), default=None),
         "rate_bytes": sum(report.rate_bytes for report in reports),
         "error": cut_alert_text(loud.error) if loud is not None else None,
+        "breach": cut_alert_text(describe_breach(breach)) if breach is not None else None,
         "changed": record is not None and record.get("plan_hash") != plan.hash,
     }
 

@@ -22,6 +22,7 @@ _WORDS = {
     "copy-foreign": "Copy the record",
     "adopt": "Adopt the copy",
     "restart": "Restart the flow",
+    "resume": "Let the flow go on",
 }
 
 

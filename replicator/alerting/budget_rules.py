@@ -21,7 +21,14 @@ from watershed.replicator.alerting.promql import (
 )
 from watershed.replicator.alerting.rule_group import AlertRule, AlertSeverity, RecordingRule, RuleGroup
 from watershed.topology.flow_budgets import LONGEST_MEASURED_LATENCY_MS, OUTAGE_WARNING_SHARE, read_flow_budgets
-from watershed.topology.metric_catalogue import CLUSTER_UP, FLOW_LAG_SECONDS, FLOW_STATE, PARTITIONS, PARTITIONS_SILENT
+from watershed.topology.metric_catalogue import (
+    CLUSTER_UP,
+    FLOW_LAG_SECONDS,
+    FLOW_STATE,
+    PARTITIONS,
+    PARTITIONS_SILENT,
+    STOPPED_BY_BUDGET,
+)
 from watershed.topology.metric_catalogue import REPLICATION_LATENCY_SECONDS as LATENCY
 from watershed.topology.model import Flow, Topology
 from watershed.topology.quantities import render_duration
@@ -119,6 +126,8 @@ def _list_budget_alerts(topology: Topology, place: AlertPlace) -> Iterator[Alert
         if limit is not None:
             yield from _list_burn_alerts(flow, limit, place)
         yield from _list_lag_alerts(flow, place)
+        if flow.plan.breach is not None and flow.plan.breach.action == "pause":  # `fail` halts, and that has an alert
+            yield _build_paused_alert(flow, place)
         end_to_end = read_flow_budgets(flow).end_to_end_max
         if end_to_end is not None:
             path = paths.get(flow.id)
@@ -178,6 +187,19 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
             "are not copied. Repair the flow, or raise the retention of its topics there.",
             "retention-comes-near", place.topology, place.runbooks,
         )  # fmt: skip
+
+
+def _build_paused_alert(flow: Flow, place: AlertPlace) -> AlertRule:
+    """`WatershedLagOverMax` ends when the flow pauses, and this one begins. Both leave a window of a scrape between."""
+    name, file = escape_annotation(flow.id), escape_annotation(place.file)
+    matchers = f'{match_label("flow", [flow.id])},action="pause"'
+    return AlertRule(
+        "WatershedPausedByBudget", f"max by (flow) ({STOPPED_BY_BUDGET.name}{{{matchers}}}) == 1", "0s", "critical",
+        f"Flow {name} was paused because it exceeded `slo.lag.max`",
+        f"The file says `slo.on_breach: pause`. Nothing is copied until a person resumes it: `topology status {file}` "
+        f"says which partition was late and when, `topology flow resume {name} {file}` lets it go on.",
+        "a-budget-stopped-a-flow", place.topology, place.runbooks,
+    )  # fmt: skip
 
 
 def _lag_over(flow: Flow, milliseconds: float) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 
+from watershed.clusters.budget_breaches import BudgetBreach, describe_breach
 from watershed.clusters.control_topics import compute_slot
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.partition_orders import find_partition_order, index_partition_orders
 from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.replicator.copy.aligned.gap_filler import GapMethod
 from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.partition_states import OVER_BUDGET, PAUSED, Halt
 from watershed.replicator.topic_mapping import HoldReason, MappedTopic
 from watershed.replicator.worker.partition_task import UNCHANGED_S
 from watershed.topology.plan import PlanFlow
@@ -43,14 +45,17 @@ def assign_partitions(
     topics: Mapping[str, Sequence[MappedTopic]],
     slots: Collection[int],
     placed: Mapping[str, int],
+    breaches: Mapping[str, BudgetBreach] | None = None,
 ) -> dict[PartitionKey, _AssignedPartition]:
     """`placed`: `flow|topic|partition` → slot, where that is not the partition's own (clusters.fleet.PlacementRecord).
+    breaches: flow → the budget breach by which it stands still.
 
     A flow that copies in transactions is never placed: the transactional id is that of the ledger's slot.
     """
     assigned: dict[PartitionKey, _AssignedPartition] = {}
     for flow_id, record in flows.items():
         moves, pauses = placed if record.flow.delivery != "transactions" else {}, index_partition_orders(record.pauses)
+        stands_by = _build_breach_hold((breaches or {}).get(flow_id))
         for mapped in topics.get(flow_id, ()):
             if not record.selects(mapped.topic):
                 continue
@@ -60,11 +65,20 @@ def assign_partitions(
                     serving = compute_slot(flow_id, mapped.topic, partition)
                 if serving in slots:
                     key = PartitionKey(flow_id, mapped.topic, mapped.target_topic, partition)
-                    held = mapped.held if partition >= mapped.copied else mapped.refused
+                    held = (mapped.held if partition >= mapped.copied else mapped.refused) or stands_by
                     note = mapped.note if partition == 0 else ""
                     paused = find_partition_order(pauses, mapped.topic, partition) is not None
                     assigned[key] = _AssignedPartition(record, serving, held, note, mapped.gap_method, paused)
     return assigned
+
+
+def _build_breach_hold(breach: BudgetBreach | None) -> HoldReason | None:
+    """Why no partition of the flow is copied. A pause is what the file asks for; a failure needs somebody."""
+    if breach is None:
+        return None
+    state = PAUSED if breach.action == "pause" else OVER_BUDGET
+    halt = Halt(OVER_BUDGET, describe_breach(breach))
+    return HoldReason(state, halt.error, halt.remedy_for(breach.flow, "TOPIC", "N"))
 
 
 def compute_quota_shares(
@@ -97,6 +111,7 @@ def can_keep_copying(before: PlanFlow, after: PlanFlow) -> bool:
         sync_configs_exclude=before.sync_configs_exclude,
         configs_set=before.configs_set,
         verify=before.verify,
+        breach=before.breach,
         merge=before.merge,
         delivery_reason=before.delivery_reason,
         grow=before.grow,

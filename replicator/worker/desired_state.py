@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from watershed.clusters.admin_requests import LEADER_MOVING_CODES
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.control_topics import FLOWS_TOPIC
 from watershed.clusters.control_values import decode_control_value
 from watershed.clusters.errors import UnreadableControlRecord
@@ -23,6 +24,7 @@ from watershed.clusters.fleet import (
 )
 from watershed.clusters.flow_records import (
     ALIGNMENT_PREFIX,
+    BREACH_PREFIX,
     DECISION_PREFIX,
     END_PREFIX,
     GROUP_PREFIX,
@@ -65,8 +67,8 @@ _UNREADABLE_AT_MOST = 10_000  # keys of whoever writes what is none of ours
 
 
 class DesiredState:
-    """Flows, fleets, supervisors, orders, placements, producers and ends of partitions (by their keys) as of the last
-    `follow` or `catch_up`. Not thread-safe."""
+    """Flows, fleets, supervisors, orders, placements, producers, ends of partitions and budget breaches (by their keys)
+    as of the last `follow` or `catch_up`. Not thread-safe."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
@@ -77,6 +79,7 @@ class DesiredState:
         self.placements: dict[str, PlacementRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
         self.ends: dict[str, PartitionEnd] = {}
+        self.breaches: dict[str, BudgetBreach] = {}
         self._kinds: tuple[tuple[str, dict[str, Any], Callable[[dict[str, Any], str], Any]], ...] = (
             (FLEET_PREFIX, self.fleets, FleetRecord.from_json),
             (SUPERVISOR_PREFIX, self.supervisors, SupervisorRecord.from_json),
@@ -84,6 +87,7 @@ class DesiredState:
             (PLACEMENT_PREFIX, self.placements, PlacementRecord.from_json),
             (PRODUCER_PREFIX, self.producers, ProducerRecord.from_json),
             (END_PREFIX, self.ends, PartitionEnd.from_json),
+            (BREACH_PREFIX, self.breaches, BudgetBreach.from_json),
             ("", self.flows, FlowRecord.from_json),
         )
         self.overtaken: set[str] = set()  # keys of supervisors whose newest record is of an epoch that is over

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import BudgetBreach, build_breach_key
 from watershed.clusters.capabilities import ask_brokers, check_requests
 from watershed.clusters.cluster_protocol import ClusterProtocol
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
@@ -62,6 +63,7 @@ from watershed.replicator.worker.assignment import (
     compute_quota_shares,
     needs_report,
 )
+from watershed.replicator.worker.breach_watch import BreachWatch
 from watershed.replicator.worker.copy_registry import CopyRegistry
 from watershed.replicator.worker.desired_state import DesiredState
 from watershed.replicator.worker.guarantee_check import GuaranteeCheck
@@ -207,6 +209,7 @@ class Worker:
             target, topology, worker_id, self._writer, period_s=_PLACED_EVERY_S, moves=tells
         )
         self._sync = ContinuousSync(target, connect, worker_id, self._writer)
+        self._breach_watch = BreachWatch(self._writer, worker_id)
         self._published = 0.0
         self._turned_at = time.monotonic()
         self._began_ms, self._heartbeats = int(time.time() * 1000), 0
@@ -264,6 +267,8 @@ class Worker:
             self._published = now
             self._registry.write_positions()
             self._publish()
+            newest = {breach.flow: breach for breach in self._desired.breaches.values()}
+            self._breach_watch.step(self._tasks.values(), flows, newest)
 
     def _list_busy(self) -> list[PartitionTask]:
         """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this, so it
@@ -354,20 +359,27 @@ class Worker:
         return self._desired.placements.get(build_placement_key(self.topology, self.target.alias))
 
     def _select_flows(self) -> dict[str, FlowRecord]:
+        """Those that this worker serves. One that stands still by a budget that pauses is a paused one."""
         return {
-            flow_id: record
+            flow_id: _pause_breached(record, self._find_breach(record))
             for flow_id, record in self._desired.flows.items()
             if record.topology == self.topology
             and record.flow.target == self.target.alias
             and (record.flow.transform is None) == (self._transforms is None)
         }
 
+    def _find_breach(self, record: FlowRecord) -> BudgetBreach | None:
+        """The budget breach by which the flow stands still."""
+        breach = self._desired.breaches.get(build_breach_key(record.key))
+        return breach if breach is not None and breach.is_open(record) else None
+
     def _assign_tasks(self, flows: dict[str, FlowRecord]) -> None:
         placed = self._placement.slots if self._placement is not None else {}
-        inputs = (tuple(flows.values()), self._discovery.version, frozenset(self._membership.slots), placed)
+        breaches = {key: each for key, record in flows.items() if (each := self._find_breach(record)) is not None}
+        inputs = (tuple(flows.values()), self._discovery.version, frozenset(self._membership.slots), placed, breaches)
         if inputs != self._assigned_from:
             self._assigned_from = inputs
-            assigned = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed)
+            assigned = assign_partitions(flows, self._discovery.topics, self._membership.slots, placed, breaches)
             self._registry.rates.share(compute_quota_shares(assigned, flows, self._discovery.topics))
             for key, assignment in assigned.items():
                 task = self._tasks.get(key)
@@ -613,6 +625,11 @@ class Worker:
                    "seen": halt.error,
                    "remedy": halt.remedy_for(task.key.flow, task.key.topic, task.key.partition)},
         )  # fmt: skip
+
+
+def _pause_breached(record: FlowRecord, breach: BudgetBreach | None) -> FlowRecord:
+    pauses = breach is not None and breach.action == "pause" and record.state == "running"
+    return record.with_state("paused") if pauses else record
 
 
 def _note_written(task: PartitionTask | None, error: ClusterError | None, _offset: int) -> None:

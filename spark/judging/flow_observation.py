@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import explain_breach, read_budget_breaches
 from watershed.clusters.claim_rules import ClaimedPartition, PartitionClaims, find_partition_claims
 from watershed.clusters.cluster_protocol import LogRange, ReadIsolation, TopicDescription
 from watershed.clusters.flow_records import FlowRecord, read_flows
@@ -385,6 +386,8 @@ def _read_skipped_producers(facts: FlowFacts) -> None:
             f"{flow.source} by another tool, as `external_flows` says; they stay there and were not compared"
         )
     facts.notes += describe_paused_partitions(known, {pair.source.name for pair in facts.pairs})
+    if why := explain_breach(known, read_budget_breaches(facts.target_settings)):
+        facts.notes.append(f"{why}; what was not copied before is pending")
     if facts.skip:
         facts.claims = read_source_claims(facts.source_settings)
         facts.notes.append(

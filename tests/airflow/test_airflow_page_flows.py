@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.airflow import page_world
 from tests.airflow.page_world import ADDRESS, NOW, everywhere, seen
+from watershed.clusters.budget_breaches import BudgetBreach
+from watershed.clusters.control_follower import FollowedRecord
+from watershed.clusters.control_topics import FLOWS_TOPIC
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.partition_orders import PartitionMove, PartitionPause
 from watershed.plugins.operation_params import build_decide_params, build_inspect_params, build_operate_params
-from watershed.plugins.page.cluster_snapshots import ClusterSnapshot
+from watershed.plugins.page.cluster_snapshots import ClusterSnapshot, ControlTopicsView
 from watershed.plugins.page.flow_rows import build_flow_detail, build_flows_overview
 from watershed.plugins.page.folded_alerts import list_remedy_operations
 from watershed.replicator.partition_states import REMEDIES
@@ -145,6 +150,36 @@ def test_the_detail_tells_who_paused_or_moved_a_partition(sites: Plan) -> None:
     whole = replace(record, pauses=(PartitionPause(topic, None, "ann", 0),))
     told = build_flow_detail(flow, sites, everywhere(sites, with_record(lake, whole)), NOW)
     assert {row["paused"] for row in told["rows"]} == {"all"}
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("fail", "running")])
+def test_a_flow_that_its_budget_stopped_says_so(sites: Plan, action: Any, state: str) -> None:
+    flow, lake = sites.flow("hub-to-lake"), seen(sites, {})
+    assert build_flow_detail(flow, sites, everywhere(sites, lake), NOW)["breach"] is None
+    breach = BudgetBreach(str(flow.id), 1, action, "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", 0)
+    told = build_flow_detail(flow, sites, everywhere(sites, replace(lake, breaches={flow.id: breach})), NOW)
+    assert told["desired"] == state
+    assert "by slo.lag.max (1m): orders-0 was 91.0 s behind" in told["breach"]
+
+
+def test_only_the_newest_breach_that_nobody_answered_is_open(sites: Plan) -> None:
+    record = FlowRecord(sites.flow("hub-to-lake"), sites.hash, sites.topology)
+    breach = BudgetBreach(record.key, 2, "pause", "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", 0)
+    view = ControlTopicsView()
+
+    def take(*records: FlowRecord | BudgetBreach) -> list[str]:
+        view.take(FollowedRecord(FLOWS_TOPIC, 0, each.key, json.dumps(each.to_json()).encode()) for each in records)
+        return list(view.snapshot(NOW).breaches)
+
+    assert take(breach) == [], "a flow that nobody applied"
+    assert take(record) == [record.key]
+    assert take(replace(record, answered_breaches=1)) == [record.key]
+    assert take(replace(record, answered_breaches=2)) == []
+    assert take(replace(breach, number=3)) == [record.key]
+    view.take([FollowedRecord(FLOWS_TOPIC, 0, breach.key, b"{}")])
+    assert list(view.snapshot(NOW).breaches) == [record.key], "what cannot be read changes nothing"
+    view.take([FollowedRecord(FLOWS_TOPIC, 0, breach.key, None)])
+    assert not view.snapshot(NOW).breaches
 
 
 def with_record(target: ClusterSnapshot, record: FlowRecord) -> ClusterSnapshot:

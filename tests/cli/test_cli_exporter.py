@@ -14,6 +14,7 @@ import pytest
 
 from watershed.cli.estate_collector import EstateCollector
 from watershed.cli.main import main
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.fleet import FleetRecord
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.flow_totals import FlowTotals
@@ -75,6 +76,10 @@ def build_snapshot(plan: Plan, *reports: PartitionStatus, beats: tuple[WorkerHea
     )
 
 
+def build_breach(action: Any) -> BudgetBreach:
+    return BudgetBreach(FLOW, 1, action, "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", NOW)
+
+
 def heartbeat(worker: str, age_ms: int, records: int = 0, **more: Any) -> WorkerHeartbeat:
     at_ms = int(time.time() * 1000) - age_ms
     totals = {FLOW: FlowTotals(records, 1.0, {5: records}, 2.0, {9: records})}
@@ -105,7 +110,8 @@ class Scraped:
 
 def test_it_serves_what_the_catalogue_says_and_nothing_else(plan: Plan) -> None:
     beats = (heartbeat("w1", 0, topology=plan.topology),)
-    scraped = Scraped(plan, build_snapshot(plan, report(0), beats=beats))
+    snapshot = build_snapshot(plan, report(0), beats=beats)
+    scraped = Scraped(plan, replace(snapshot, breaches={FLOW: build_breach("fail")}))
     scraped.turn()
     served = {
         (f"{each.name}_total" if each.type == "counter" else each.name): each for each in scraped.collector.collect()
@@ -117,6 +123,15 @@ def test_it_serves_what_the_catalogue_says_and_nothing_else(plan: Plan) -> None:
         for sample in family.samples:
             assert tuple(label for label in sample.labels if label != "le") == defined[name].labels
         assert family.samples or name == "watershed_filling_offsets", name
+
+
+@pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("fail", "running")])
+def test_a_flow_that_its_budget_stopped(plan: Plan, action: Any, state: str) -> None:
+    snapshot = replace(build_snapshot(plan, report(0, age_ms=60_000)), breaches={FLOW: build_breach(action)})
+    told = Scraped(plan, snapshot).turn()
+    assert told["watershed_flow_stopped_by_budget", FLOW, action] == 1
+    assert [each for each in ("running", "paused", "stopped") if told["watershed_flow_state", FLOW, each]] == [state]
+    assert told["watershed_partitions_silent", FLOW] == (1 if state == "running" else 0)
 
 
 def test_lag_states_and_silence(plan: Plan) -> None:

@@ -228,6 +228,7 @@ def test_the_latency_of_a_flow_is_that_of_all_workers_that_live(
     view = {each.key: each.to_json() for each in beats}
     monkeypatch.setattr("watershed.clusters.partition_status_records.read_latest_values", lambda *_: view)
     monkeypatch.setattr("watershed.clusters.flow_records.read_flows", lambda _settings: {})
+    monkeypatch.setattr("watershed.clusters.budget_breaches.read_budget_breaches", lambda _settings: {})
     targets = {"b": ConnectionSettings("b", ("127.0.0.2:1",))}
     [row] = _flows(compile_path(path), targets, path)
     assert row["latency"] == {"p50_ms": 0.87, "p99_ms": 94.0, "records": 100}

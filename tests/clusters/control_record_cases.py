@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from watershed.clusters.alignment_records import AlignmentRecord
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.fleet import FleetRecord, PlacementRecord, SupervisorRecord
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.flow_totals import FlowTotals
@@ -35,6 +36,7 @@ from watershed.replicator.partition_key import PartitionKey, ProducerIdentity
 from watershed.replicator.partition_states import OffsetSpan
 from watershed.replicator.recovery.operator_decisions import OperatorDecision
 from watershed.replicator.sync.group_control_records import GroupResetDecision, SyncedPositions
+from watershed.topology.breach_policy import BreachPolicy
 from watershed.topology.copy_bounds import CopyBound, build_offsets_bound
 from watershed.topology.egress_compression import EgressCompression
 from watershed.topology.external_flows import ExternalFlow
@@ -166,6 +168,13 @@ RECORDS: dict[str, Any] = {
     "PartitionEnd:now": PartitionEnd("a-to-b", "orders", 3, 1, 400, 402, 90, "one", "w1", NOW),
     "AlignmentRecord:now": AlignmentRecord("a-to-b", "orders", "mapped", "they meet", "markers", "w1", NOW),
     "ProducerRecord:now": ProducerRecord(7, "a-to-b", ("Cd", "Ab"), "transactions", "shop"),
+    "FlowRecord:now, with an answered breach": replace(_LITTLE_RECORD, answered_breaches=2),
+    "FlowRecord:with a budget that acts": replace(
+        _LITTLE_RECORD, flow=replace(_LITTLE, breach=BreachPolicy("pause", 60_000))
+    ),
+    "BudgetBreach:now": BudgetBreach(
+        "a-to-b", 3, "fail", "slo.lag.max", 60_000, 91_500, "orders", 11, "host-w-7", NOW
+    ),
     "WithheldRights:now": WithheldRights(
         "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "10.0.0.1"),), NOW
     ),

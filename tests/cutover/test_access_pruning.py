@@ -61,6 +61,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> dict[str, JudgedAcls | JudgedUser
         return SyncedAccess(None if state is None else FlowRecord(FLOW, "sha256:0", "shop", state=state))  # type: ignore[arg-type]
 
     monkeypatch.setattr(access_pruning, "read_synced_access", read)
+    monkeypatch.setattr(access_pruning, "read_budget_breaches", lambda _target: {})
     monkeypatch.setattr(access_pruning, "judge_acls_now", lambda *_: told["acls"])
     monkeypatch.setattr(access_pruning, "judge_users_now", lambda *_: told["users"])
     return told
@@ -158,6 +159,7 @@ def test_the_source_is_the_cluster_that_the_flow_was_applied_to(monkeypatch: pyt
         return JudgedAcls()
 
     record = FlowRecord(FLOW, "sha256:0", "shop", source_cluster_id="was-applied")
+    monkeypatch.setattr(access_pruning, "read_budget_breaches", lambda _target: {})
     monkeypatch.setattr(access_pruning, "read_synced_access", lambda *_: SyncedAccess(record))
     monkeypatch.setattr(access_pruning, "judge_acls_now", judge)
     monkeypatch.setattr(access_pruning, "judge_users_now", lambda *_: JudgedUsers())

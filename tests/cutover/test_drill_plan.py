@@ -21,6 +21,7 @@ from watershed.cutover.drill.drill_topology import (
 )
 from watershed.cutover.errors import NotSupported
 from watershed.topology.application_controls import PlanApplication
+from watershed.topology.breach_policy import BreachPolicy
 from watershed.topology.migration_waves import ApprovalGate, HoldGate, LagGate, WaveFence, WaveHooks, WaveWindow
 from watershed.topology.naming import Naming
 from watershed.topology.plan import Plan, decode_plan, encode_plan, seal_plan
@@ -128,6 +129,14 @@ def test_a_name_that_would_be_too_long_is_refused_with_its_length() -> None:
     wave = replace(plan.migration.waves[0], topics=(topic,))
     with pytest.raises(NotSupported, match="has 253 characters; topics have 249 at most"):
         build_drill_topology(replace(plan, migration=replace(plan.migration, waves=(wave,))), None, RUN)
+
+
+def test_no_budget_stops_a_rehearsal() -> None:
+    plan = a_plan()
+    acting = tuple(replace(flow, breach=BreachPolicy("pause", 60_000)) for flow in plan.flows)
+    plan = seal_plan(replace(plan, flows=acting))
+    assert {flow.breach for flow in build_drill_topology(plan, None, RUN).flows} == {None}
+    assert "slo.on_breach: pause; no budget stops the rehearsal" in list_left_out(plan, None)
 
 
 def test_without_a_way_back_it_is_said() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.world import PRODUCER, World, a_migration, a_plan
 from watershed.cli.journal_decisions import is_unchanged_decision, render_decision, select_decisions
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.errors import Unauthorised
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.partition_status_records import PartitionStatus
@@ -67,6 +68,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, Any]]:
     monkeypatch.setattr(Writer, "written", [])
     for module in (flow_state, partition_decisions):
         monkeypatch.setattr(module, "ControlWriter", Writer)
+    monkeypatch.setattr(flow_state, "read_budget_breaches", lambda _target: {})
     return Writer.written
 
 
@@ -257,6 +259,28 @@ def test_a_flow_that_is_as_wanted_is_left_alone(
     assert not proposal.is_needed
     assert list(proposal.carry_out("ann")) == [f"{FLOW.id} is paused already"]
     assert written == []
+
+
+@pytest.mark.parametrize("order", ["resume", "restart"])
+def test_a_budget_that_stopped_a_flow_is_answered(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch, order: Any
+) -> None:
+    records = {str(FLOW.id): FlowRecord(FLOW, "sha256:1", "shop")}
+    breach = BudgetBreach(str(FLOW.id), 2, "pause", "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", 0)
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, name: records.get(name))
+    monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
+    monkeypatch.setattr(flow_state, "describe_moved_applications", lambda *_: [])
+    monkeypatch.setattr(flow_state, "read_budget_breaches", lambda _target: {str(FLOW.id): breach})
+    proposal = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), order)
+    assert proposal.is_needed
+    assert any("paused by slo.lag.max (1m): orders-0 was 91.0 s behind" in line for line in proposal.lines)
+    said = list(proposal.carry_out("ann"))
+    assert said[0].endswith("that is answered now")
+    _, (_, _, value) = written
+    assert (value["state"], value["answered_breaches"]) == ("running", 2)
+    records[str(FLOW.id)] = replace(records[str(FLOW.id)], answered_breaches=2)  # and another one opened meanwhile
+    with pytest.raises(OperationRefused, match="Now: running, generation 1, breach 2 answered"):
+        list(proposal.carry_out("bob"))
 
 
 def test_a_flow_that_was_never_applied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

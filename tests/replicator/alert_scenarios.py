@@ -22,7 +22,7 @@ flows:
   - source: b
     target: c
     topics: {include: [orders]}
-    slo: {lag: {max: 5m}, end_to_end: {max: 6m}}
+    slo: {lag: {max: 5m}, end_to_end: {max: 6m}, on_breach: pause}
 migration:
   flow: a-to-b
   waves:
@@ -179,6 +179,15 @@ SCENARIOS = (
             'watershed_flow_lag_seconds{flow="b-to-c"}': "",
         },
         ("WatershedFailoverWouldLoseMore",),
+    ),
+    AlertScenario(
+        "a budget paused a flow",
+        {
+            'watershed_flow_lag_seconds{flow="b-to-c"}': change_after("2", "301"),
+            'watershed_flow_state{flow="b-to-c",state="running"}': change_after("1", "0"),
+            'watershed_flow_stopped_by_budget{flow="b-to-c",action="pause"}': change_after("0", "1"),
+        },
+        ("WatershedPausedByBudget",),
     ),
     AlertScenario(
         "a chain is late though each hop is not",

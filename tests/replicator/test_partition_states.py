@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DESIGN = {
     "source_expired", "source_recreated", "source_truncated", "source_gone", "target_gone", "target_foreign_write",
     "duplicated", "rejected", "unauthorised", "unsupported", "append_time", "failed",
-    "ledger_invalid", "source_foreign_write", "start_missing", "untransformed",
+    "ledger_invalid", "source_foreign_write", "start_missing", "untransformed", "over_budget",
 }  # fmt: skip
 
 

@@ -52,6 +52,7 @@ def test_keys_that_a_transform_changes_are_done() -> None:
 
 def test_a_budget_that_should_stop_the_flow_is_told_by_itself() -> None:
     assert told(", slo: {on_breach: pause}") == ["slo.on_breach"]
+    assert told(", slo: {lag: {max: 1m}, on_breach: pause}") == []
 
 
 def test_budgets_that_are_watched_are_not_told() -> None:

@@ -379,7 +379,10 @@ _SLO = RecordShape(
         "rpo": ShapeKey(DURATION_SHAPE, "How much may be lost when the source dies; zero needs a stretch cluster."),
         "rto": ShapeKey(DURATION_SHAPE, "How long applications may stand still in a failover."),
         "on_breach": ShapeKey(
-            build_enum_shape("alert", "pause", "fail"), "What happens when a budget is exceeded.", "`alert`"
+            build_enum_shape("alert", "pause", "fail"),
+            "What else happens when `slo.lag.max` is exceeded: nothing, the flow is paused, or all of it halts, "
+            "[until a person resumes it](alerts.md#budgets-that-stop-a-flow).",
+            "`alert`",
         ),
     }
 )

@@ -18,6 +18,7 @@ export function flowDetail(told, actions) {
     told.desired === "not_applied"
       ? h("p.note", {}, "The file has this flow, the target cluster does not know it yet: start replication.") : null,
     told.changed ? h("p.note", {}, "The file has changed since this flow was applied: start replication to apply it.") : null,
+    told.breach ? h("p.problem", {}, `The flow was ${told.breach}. It stands still until somebody resumes it.`) : null,
     told.cluster.state === "silent"
       ? h("p.problem", {}, `${told.target} does not answer. `, told.cluster.problem || "",
           told.cluster.age_ms === null ? "" : ` What stands here is ${duration(told.cluster.age_ms)} old.`) : null,

@@ -17,6 +17,9 @@ from watershed.topology.rules.slo import (
     slo711_identity_pair_cost,
     slo712_rto_vs_groups,
     slo713_compression_beside_target,
+    slo714_breach_without_budget,
+    slo715_way_back_stops,
+    slo716_breach_loses_more,
 )
 
 SLO_RULES: tuple[Rule, ...] = (
@@ -33,4 +36,7 @@ SLO_RULES: tuple[Rule, ...] = (
     slo711_identity_pair_cost.RULE,
     slo712_rto_vs_groups.RULE,
     slo713_compression_beside_target.RULE,
+    slo714_breach_without_budget.RULE,
+    slo715_way_back_stops.RULE,
+    slo716_breach_loses_more.RULE,
 )

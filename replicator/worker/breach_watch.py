@@ -1,0 +1,143 @@
+"""Carries `slo.on_breach` out: sees that a partition of this worker has been over `slo.lag.max`, and says so once.
+
+Each worker decides for its own partitions, by its own monotonic clock: nobody else's report or clock is needed, so it
+does not matter how many workers there are. Whoever comes first writes the record that all obey; two that decide at
+once write the same number, which is one breach. A worker that dies before it wrote leaves nothing behind; the next one
+begins anew (docs/decisions/0131-budgets-that-act.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from watershed.clusters.budget_breaches import BudgetBreach, describe_breach
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.errors import ClusterError
+from watershed.clusters.flow_records import FlowRecord
+from watershed.replicator.flow_state_order import build_breach_line
+from watershed.replicator.partition_key import PartitionKey
+from watershed.replicator.worker.partition_task import PartitionTask
+from watershed.topology.breach_policy import ACTING_BUDGET, BREACH_HOLD_S, BreachPolicy
+
+log = logging.getLogger("watershed.worker")
+
+_AGAIN_S: Final = 5.0  # a record that was lost on its way is written again
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedLag:
+    """What a partition that is being copied shows. position: next source offset to copy. end: of the source's log.
+    lag_ms: how long the oldest uncopied record has been waiting. Only partitions whose brokers answer are told."""
+
+    position: int
+    end: int
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetProgress:
+    """Of one partition since its copying began, or began again. goal: where the source's log ended then; None before
+    it was seen. is_armed: everything in front of the goal was copied, within the budget. over_since: since when it has
+    been over the budget (monotonic seconds); None: it is not."""
+
+    goal: int | None = None
+    is_armed: bool = False
+    over_since: float | None = None
+
+    def is_breach(self, now: float) -> bool:
+        """Whether the budget has been exceeded for long enough to act."""
+        return self.over_since is not None and now - self.over_since >= BREACH_HOLD_S
+
+
+def follow_budget(progress: BudgetProgress, seen: ObservedLag | None, limit_ms: int, now: float) -> BudgetProgress:
+    """The progress after one more look. seen: None while brokers do not answer: that is no reason to stop a flow.
+
+    A partition has to be within its budget first: what was there when its copying began is caught up with, however
+    long that takes. So a flow that was let go on is not stopped again by what it was stopped for.
+    """
+    if seen is None:
+        return BudgetProgress(progress.goal, progress.is_armed)
+    goal = seen.end if progress.goal is None else progress.goal
+    is_within = seen.lag_ms <= limit_ms
+    is_armed = progress.is_armed or (is_within and seen.position >= goal)
+    if is_within or not is_armed:
+        return BudgetProgress(goal, is_armed)
+    return BudgetProgress(goal, is_armed, now if progress.over_since is None else progress.over_since)
+
+
+class BreachWatch:
+    """`step` never waits. worker: the name under which breaches are told."""
+
+    def __init__(self, writer: ControlWriter, worker: str) -> None:
+        self._writer, self._worker = writer, worker
+        # By the flow's newest breach, too: behind an answer everything begins anew, also where the pause was not seen.
+        self._progress: dict[tuple[PartitionKey, int], BudgetProgress] = {}
+        self._written: dict[str, tuple[int, float]] = {}  # flow → number, and when it was written (monotonic)
+
+    def step(
+        self, tasks: Iterable[PartitionTask], flows: Mapping[str, FlowRecord], breaches: Mapping[str, BudgetBreach]
+    ) -> None:
+        """One look at the partitions that this worker serves. flows: as they are to run now, so that one which stands
+        still by a breach is paused. breaches: the newest of each flow, by flow."""
+        now, before, self._progress = time.monotonic(), self._progress, {}
+        for task in tasks:
+            record = flows.get(task.key.flow)
+            if record is None or (policy := record.flow.breach) is None or not _is_to_copy(task, record):
+                continue
+            last = breaches.get(task.key.flow)
+            known = max(record.answered_breaches, 0 if last is None else last.number)
+            seen, key = observe_lag(task), (task.key, known)
+            progress = self._progress[key] = follow_budget(
+                before.get(key, BudgetProgress()), seen, policy.lag_max_ms, now
+            )
+            is_open = last is not None and last.is_open(record)
+            if seen is not None and not is_open and progress.is_breach(now):
+                self._tell(task.key, seen, record, policy, known + 1, now)
+
+    def _tell(
+        self, key: PartitionKey, seen: ObservedLag, record: FlowRecord, policy: BreachPolicy, number: int, now: float
+    ) -> None:
+        flow = key.flow
+        written, at = self._written.get(flow, (0, 0.0))
+        if written == number and now - at < _AGAIN_S:
+            return
+        self._written[flow] = number, now
+        breach = BudgetBreach(
+            flow, number, policy.action, ACTING_BUDGET, policy.lag_max_ms, seen.lag_ms,
+            key.topic, key.partition, self._worker, int(time.time() * 1000),
+        )  # fmt: skip
+        # The record has the effect, so it comes first. Both have one key a breach, whoever writes them.
+        for place, value in ((breach.key, breach.to_json()), build_breach_line(breach, record)):
+            self._writer.put_nowait(FLOWS_TOPIC, place, value, 0, on_done=partial(_note_written, flow))
+        log.error(
+            "budget exceeded",
+            extra={"flow": flow, "topic": key.topic, "partition": key.partition,
+                   "action": policy.action, "seen": describe_breach(breach)},
+        )  # fmt: skip
+
+
+def _is_to_copy(task: PartitionTask, record: FlowRecord) -> bool:
+    """A halted or paused partition stands still already, and the others of its flow go on."""
+    runs = record.state == "running" and task.wanted and task.is_ordered_to_run
+    return runs and task.held is None and task.stopped is None
+
+
+def observe_lag(task: PartitionTask) -> ObservedLag | None:
+    """What the partition shows; None while nothing of it is being copied, or its log is being filled."""
+    report = task.latest
+    if report is None or task.active is None or task.active.copy.trouble is not None or report.aligning is not None:
+        return None
+    if report.lag_ms is None or report.source_position < 0 or report.source_end < 0:
+        return None
+    return ObservedLag(report.source_position, report.source_end, report.lag_ms)
+
+
+def _note_written(flow: str, error: ClusterError | None, _offset: int) -> None:
+    """A lost record is written again while the budget stays exceeded."""
+    if error is not None:
+        log.warning("breach not written", extra={"flow": flow, "reason": str(error)})

@@ -1,0 +1,120 @@
+"""`watch__NAME`: a run fails for each budget that stopped a flow with `slo.on_breach: fail`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from tests.airflow.test_airflow_dags import TOPOLOGY, load
+from tests.replicator.real import applied, settings_of
+from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import BudgetBreach
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.flow_records import read_flows, write_flow
+from watershed.plugins.operators import budget_watch, flow_status
+from watershed.plugins.operators.budget_watch import BudgetBroken, BudgetWatchOperator, judge_breaches
+from watershed.plugins.state_folder import freeze_plan
+from watershed.replicator.flow_state_order import answer_breach
+from watershed.topology import compile_path
+
+if TYPE_CHECKING:
+    from watershed.lab.clusters import Lab
+
+SLO = "    naming: {policy: identity}\n    slo: {lag: {max: 15m}, on_breach: ACTION}\n"
+FLOW = "onprem-to-cloud"
+
+
+def render_topology(name: str, action: str) -> str:
+    text = TOPOLOGY.replace("NAME", name)
+    return text.replace("    naming: {policy: identity}\n", SLO.replace("ACTION", action))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, state: Path, airflow_database: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "topologies"
+    path.mkdir()
+    monkeypatch.setenv("WATERSHED_TOPOLOGIES", str(path))
+    return path
+
+
+def test_only_files_with_a_budget_that_fails_are_watched(folder: Path) -> None:
+    for name, action in (("strict", "fail"), ("careful", "pause"), ("plain", "alert")):
+        (folder / f"{name}.yaml").write_text(render_topology(name, action))
+    dags = load().dags
+    assert [name for name in dags if name.startswith("watch__")] == ["watch__strict"]
+    assert dags["watch__strict"].task_ids == ["compile", "watch"]
+    assert f"`{FLOW}`" in dags["watch__strict"].doc_md
+    assert "cloud-to-onprem" not in dags["watch__strict"].doc_md, "a way back only alerts"
+
+
+def test_each_breach_is_told_once() -> None:
+    assert judge_breaches({}, ["a/1"]) is None
+    assert judge_breaches({"a/1": "one"}, ["a/1"]) is None
+    assert judge_breaches({"a/1": "one"}, []) == {"told": ["a/1"], "problem": "one"}
+    assert judge_breaches({"a/2": "two", "b/7": "seven"}, ["a/1", "b/7"]) == {"told": ["a/2", "b/7"], "problem": "two"}
+
+
+def test_a_run_waits_for_what_no_other_has_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed: dict[str, Any] = {}
+    ti = SimpleNamespace(
+        xcom_pull=lambda **asked: ["a/1"] if asked == {"task_ids": "watch", "key": "told", "include_prior_dates": True}
+        else pytest.fail(str(asked)),
+        xcom_push=lambda key, value: pushed.update({key: value}),
+    )  # fmt: skip
+    operator = BudgetWatchOperator(task_id="watch", plan="sha256:0")
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute({"ti": ti})
+    name, arguments = deferred.value.trigger.serialize()
+    assert (name, arguments["told"]) == ("watershed.plugins.operators.budget_watch.BudgetBroken", ["a/1"])
+    with pytest.raises(AirflowFailException, match="flow resume"):
+        operator.fail_by_breach({"ti": ti}, {"told": ["a/2"], "problem": "flow a is stopped; `topology flow resume a`"})
+    assert pushed == {"told": ["a/2"]}
+
+
+@pytest.mark.kafka
+@pytest.mark.soak
+def test_a_run_of_the_dag_fails_for_each_breach(
+    kafka_pair: Lab, topic_name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(kafka_pair)
+    with Admin(settings["onprem"]) as admin:
+        admin.create_topic(topic_name, 1, 1)
+        source_id = admin.cluster_id()
+    with Admin(settings["cloud"]) as admin:
+        target_id = admin.cluster_id()
+    text = render_topology("strict", "fail").replace("orders.*", topic_name)
+    for old, new in (
+        ('"127.0.0.1:9"', f'"{settings["onprem"].bootstrap[0]}"'),
+        ('"127.0.0.1:10"', f'"{settings["cloud"].bootstrap[0]}"'),
+        ("OnpremAAAAAAAAAAAAAAAA", source_id),
+        ("CloudAAAAAAAAAAAAAAAAA", target_id),
+    ):
+        text = text.replace(old, new)
+    (folder / "strict.yaml").write_text(text)
+    plan = applied(settings, compile_path(folder / "strict.yaml"))
+    assert plan.flow(FLOW).breach is not None
+    asked: list[list[str]] = []
+    monkeypatch.setattr(
+        budget_watch, "judge_breaches", lambda found, told: asked.append(told) or judge_breaches(found, told)
+    )
+    monkeypatch.setattr(
+        budget_watch, "ask_client_process", lambda _topology, _function, given: flow_status.read_failed_budgets(**given)
+    )
+    with ControlWriter(settings["cloud"], "a test") as writer:
+        for number in (1, 2):
+            breach = BudgetBreach(FLOW, number, "fail", "slo.lag.max", 900_000, 930_000, topic_name, 0, "w1", 0)
+            writer.put(FLOWS_TOPIC, breach.key, breach.to_json(), 0)
+            found = flow_status.read_failed_budgets(freeze_plan(folder / "strict.yaml").hash)
+            assert list(found) == [f"{FLOW}/{number}"]
+            run = load().dags["watch__strict"].test()
+            states = {each.task_id: str(each.state) for each in run.get_task_instances()}
+            assert (str(run.state), states) == ("failed", {"compile": "success", "watch": "failed"})
+        assert asked[0] == []
+        assert asked[-1] == [f"{FLOW}/1"], "the run before has told of it"
+        write_flow(writer, answer_breach(read_flows(settings["cloud"])[FLOW], breach))
+    assert flow_status.read_failed_budgets(plan.hash) == {}
+    assert BudgetBroken(plan.hash, []).serialize()[1]["told"] == []

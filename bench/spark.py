@@ -59,7 +59,7 @@ _Contender = WatershedContender | MirrorMakerContender | ArchiveContender | Rest
 
 def main() -> int:
     """Measures all contenders. Returns the exit code."""
-    seconds = float(os.environ.get("BENCH_SECONDS", choose_size("20", "1")))
+    seconds = float(os.environ.get("BENCH_SECONDS", choose_size("20", "0.05")))
     rounds = int(os.environ.get("BENCH_ROUNDS", choose_size("3", "1")))
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))

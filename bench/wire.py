@@ -35,14 +35,15 @@ ROUND_TRIP_S: Final = 0.1
 WIRE_BYTES_S: Final = 25e6  # 200 Mbit/s
 _WIRE: Final = ProxyFault(latency_s=ROUND_TRIP_S / 2, wire_bytes_per_s=WIRE_BYTES_S)
 _LOSSY: Final = replace(_WIRE, late_share=0.01, late_s=ROUND_TRIP_S)  # a lost packet costs a round trip (RFC 6675)
-_FIRST_S: Final = choose_size(3.0, 1.5)
+_FIRST_S: Final = choose_size(3.0, 1.1)
 _AWAY: Final = choose_size(("source", "target"), ("source",))  # which side; both are measured by the same code
 _BACKLOG: Final = CopyCase(1_000, "none", 100)
+_FILLED: Final = choose_size(1.0, 0.1)  # the share of the seconds for which the backlog fills the wire
 
 
 def main() -> int:
     """Measures each side away. Returns the exit code."""
-    seconds = float(os.environ.get("BENCH_SECONDS", choose_size("12", "1.5")))
+    seconds = float(os.environ.get("BENCH_SECONDS", choose_size("12", "1.1")))
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="watershed-bench-")))
         lab, proxied = stack.enter_context(run_proxied_clusters(scratch / "lab", {"source": 1, "target": 1}))
@@ -64,7 +65,7 @@ def main() -> int:
 
 def _measure(here: BenchClusters, far: BenchClusters, side: str, proxy: FaultProxy, seconds: float) -> dict[str, Any]:
     """far: the clusters as the worker reaches them."""
-    loaded = load_topic(_BACKLOG, here.source, f"backlog-{side}", 60.0, WIRE_BYTES_S * seconds)
+    loaded = load_topic(_BACKLOG, here.source, f"backlog-{side}", 60.0, WIRE_BYTES_S * seconds * _FILLED)
     with _wire(proxy, _WIRE):
         run = WatershedContender(far).copy(loaded, 4 * seconds)
     delete_bench_topic(here.source, loaded.topic)

@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 # whole run it takes a third of a broker's processor time, and requests cost no less (decision 0070).
 os.environ.setdefault("WATERSHED_LAB_JVM", "-XX:TieredStopAtLevel=1")
 
-# Spark's classes, loaded once (`make test` writes the archive).
+# Spark's classes, loaded once (`make test` writes the archive), and compiled quickly: a worker that transforms compiles
+# well because it lives for months, and here it lives for seconds.
+_SPARK_JAVA = "-XX:TieredStopAtLevel=1"
 if (_ARCHIVE := Path(sys.prefix) / "spark.jsa").exists():
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SPARK_ARCHIVE_OPTIONS} -XX:SharedArchiveFile={_ARCHIVE}")
+    _SPARK_JAVA += f" {SPARK_ARCHIVE_OPTIONS} -XX:SharedArchiveFile={_ARCHIVE}"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _SPARK_JAVA)
 
 # What a topology file may refer to is the runner's to say; the tests' secrets lie in folders of their own. The tests of
 # these rules (tests/clusters/test_clusters_allowed.py) take the settings away again.

@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[0-9]+")
 class Order:
     """What a child does. folder: what it finds (`*.json`), the board, the pool. Ends after `seconds`, or `most` inputs.
     only: one input, from this file, and nothing else; what is found is then made smaller for `seconds`. Or a folder:
-    each `*.bin` in it once."""
+    each `*.bin` in it once, before all others, and counted with them."""
 
     target: str
     seed: str
@@ -48,16 +48,20 @@ def main(path: str) -> None:
     order = Order(**json.loads(Path(path).read_text()))
     folder, target = Path(order.folder), load_target(order.target)
     board = Board(folder / "board")
-    if not order.only:
+    only = Path(order.only) if order.only else None
+    if only is None or only.is_dir():
         target.attempt(target.seeds[0])  # what it imports lazily is no memory of an input
     base = _resident()
     spaces = _address_space() + order.bytes
     resource.setrlimit(resource.RLIMIT_AS, (spaces, spaces + _TO_TELL))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     trial = Trial(target, board, folder, base)
-    if order.only:
-        _try_only(trial, Path(order.only), order.seconds)
+    if only is not None and not only.is_dir():
+        trial.run(data := only.read_bytes())
+        trial.make_smaller(data, order.seconds)
         return
+    for path in sorted(only.glob("*.bin")) if only is not None else ():
+        trial.run(path.read_bytes())
     random, ends = Random(order.seed), time.monotonic() + order.seconds
     pool = [*target.seeds, *(each.read_bytes() for each in sorted((folder / "pool").glob("*")))]
     fresh = 0
@@ -72,15 +76,6 @@ def main(path: str) -> None:
             fresh += 1
             pool.append(data)
             (folder / "pool" / f"{len(pool):06}-{_short(data)}").write_bytes(data)
-
-
-def _try_only(trial: Trial, only: Path, seconds: float) -> None:
-    if only.is_dir():
-        for path in sorted(only.glob("*.bin")):
-            trial.run(path.read_bytes())
-    else:
-        trial.run(data := only.read_bytes())
-        trial.make_smaller(data, seconds)
 
 
 class Trial:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,7 +31,7 @@ _LONGEST_VARINT: Final = 5  # bytes of those that are read here: 35 bits, deltas
 _SEVEN, _SEVEN_BITS, _CONTINUED = np.uint64(7), np.uint64(0x7F), np.uint64(0x80)
 _NOWHERE: Final = 1 << 40  # behind the end of every answer
 # Below these numbers the steps of numpy cost more than one batch or record after the other.
-_FEW_BATCHES: Final = 64  # 17 µs a step, 0.25 µs a record: measured with 50 to 9,000 records of 100 and 1,000 B
+_FEW_BATCHES: Final = 24  # 4 µs a step, 0.25 µs a record: measured with 50 to 9,000 records of 100 and 1,000 B
 _FEW_RECORDS: Final = 48
 
 
@@ -129,16 +130,47 @@ def _find_records(octets: _Bytes, bodies: RecordBodies, rows: Numbers) -> tuple[
     stops = np.empty_like(starts)
     order = np.argsort(-bodies.counts, kind="stable")
     left, at, row = bodies.counts[order], bodies.starts[order], rows[order]
-    for step in range(int(left[0])):
-        walking = int(np.searchsorted(-left, -step, side="left"))  # those that have more than `step` records
-        if walking < _FEW_BATCHES and step:
-            _find_rest(octets, starts, stops, at[:walking], row[:walking] + step, left[:walking] - step)
-            break
-        lengths, behind = decode_varints_at(octets, at[:walking])
-        starts[row[:walking] + step] = behind
-        at[:walking] = stops[row[:walking] + step] = behind + lengths
+    steps = int(left[_FEW_BATCHES - 1]) if len(left) >= _FEW_BATCHES else 1  # in which so many batches walk
+    walked = np.minimum(left, steps)
+    _walk_in_step(octets, starts, stops, at, row, walked)
+    stuck = at >= _NOWHERE
+    at, walked = np.where(stuck, bodies.starts[order], at), np.where(stuck, 0, walked)
+    rest = np.flatnonzero(walked < left)
+    _find_rest(octets, starts, stops, at[rest], (row + walked)[rest], (left - walked)[rest])
     ends = stops[rows + bodies.counts - 1]
     return starts, stops, ends == bodies.stops
+
+
+def _walk_in_step(octets: _Bytes, starts: Numbers, stops: Numbers, at: Numbers, row: Numbers, counts: Numbers) -> None:
+    """The first `counts` records of each batch, of one after the other no more than of the one before. Puts into `at`
+    where the next one begins; _NOWHERE or more where a length is none, or one that is not read here."""
+    last = len(octets) - 2
+    pairs = np.ndarray((last + 1,), dtype="<u2", buffer=octets.data, strides=(1,))
+    reach, found = _list_reaches(), []
+    walking = np.searchsorted(-counts, -np.arange(int(counts[0])), side="left")  # batches that have another record
+    here = at.copy()
+    for batches in walking.tolist():
+        at[batches : len(here)] = here[batches:]
+        here = here[:batches]
+        found.append(here)
+        here = here + reach[pairs[np.minimum(here, last)]]
+    at[: len(here)] = here
+    places = np.concatenate(found)
+    firsts = np.repeat(np.cumsum(walking) - walking, walking)
+    index = row[np.arange(len(places)) - firsts] + np.repeat(np.arange(len(walking)), walking)
+    lengths, behind = decode_varints_at(octets, places)
+    starts[index], stops[index] = behind, behind + lengths
+
+
+@cache
+def _list_reaches() -> Numbers:
+    """By the first two bytes of a record, how far away the next one is. _NOWHERE: its length is negative, or has more
+    bytes."""
+    low, high = np.divmod(np.arange(1 << 16, dtype=np.int64), 256)[::-1]
+    is_long = low >= 0x80
+    numbers = np.where(is_long, low & 0x7F | high << 7, low)
+    is_strange = (numbers & 1 == 1) | is_long & (high >= 0x80)
+    return np.where(is_strange, _NOWHERE, (numbers >> 1) + 1 + is_long)
 
 
 def _find_rest(octets: _Bytes, starts: Numbers, stops: Numbers, at: Numbers, row: Numbers, left: Numbers) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 from crc32c import crc32c
 
 from watershed.replicator.batch.batch_selection import decode_with_outcome
+from watershed.replicator.batch.codecs import NONE
 from watershed.replicator.batch.header_rewrite import CRC_STARTS_AT
 from watershed.replicator.batch.record_batch import CURRENT_MAGIC, MAGIC_BYTE_AT, BatchChecksum, RawBatch
 from watershed.replicator.batch.repack import RepackTerms
@@ -16,7 +17,7 @@ from watershed.replicator.errors import BadBatch, EndPassed
 
 _CRC_AT: Final = 17
 _WITHOUT_END: Final = RepackTerms()
-PART_BYTES: Final = 4 << 20  # of batches as stored: what one task of Spark opens at a time
+PART_BYTES: Final = 8 << 20  # of batches as stored: what one task of Spark opens at a time
 
 
 @dataclass(slots=True)
@@ -42,6 +43,22 @@ class UntransformedPart:
         self.first = self.first or batch
         self.pieces.append(batch.data)
         self.size += len(batch.data)
+
+    def can_take(self, other: UntransformedPart) -> bool:
+        """Whether the part that lies behind this one may become a part of it. Not where its first batch reaches over
+        records that do not count there and would here; compressed ones are large enough, once they are opened."""
+        if self.first is None or other.first is None or other.first.base < other.start:
+            return False
+        if self.first.codec != NONE or other.first.codec != NONE:
+            return False
+        return self.end == other.start and self.size + other.size <= PART_BYTES
+
+    def extend(self, other: UntransformedPart) -> None:
+        """Take it (`can_take`)."""
+        self.pieces.extend(other.pieces)
+        self.size += other.size
+        self.end = other.end
+        self.leader_epoch = other.leader_epoch if other.leader_epoch >= 0 else self.leader_epoch
 
     def advance(self, batch: RawBatch, most: int | None = None) -> None:
         """The part reaches over this batch, whether its records count or not; up to source offset `most`."""

@@ -38,7 +38,7 @@ from watershed.spark.transform.record_arrays import (
 )
 from watershed.spark.transform.record_headers import list_raw_headers
 from watershed.spark.transform.record_rows import MOST_ROWS, SourcePart, find_task_number, freeze_modules
-from watershed.spark.transform.shared_memory import MemoryRegion, RegionWriter
+from watershed.spark.transform.shared_memory import MemoryRegion, RegionWriter, write_answer
 from watershed.topology.record_transform import ChangedPart, RecordTransform, parse_changed_part
 
 DECIDED_COLUMNS: Final = ("_part", "_source", "_left_out", "_problem", "offset", "_keep")
@@ -292,33 +292,46 @@ def _write_ids(column: BinaryColumn, schemas: SideSchemas) -> BinaryColumn:
 def pack_rows(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of TRANSFORMED_COLUMNS: batches (without a reason), records that no expression could be applied to, and
     behind those of each part a row that has no content: it was looked at to its end."""
-    freeze_modules()
-    reader, writers = DecisionReader(order), dict[str, RegionWriter]()
-    for table in tables:
-        rows: list[_PackedRow] = []
-        for found in reader.read(table):
-            output = found.part.output
-            writer = writers.setdefault(output, RegionWriter(output, find_task_number())) if output else None
-            rows.extend(_pack(found, writer))
+    for rows in _pack_tables(order, tables):
         if rows:
             yield _build_packed(rows)
 
 
-class _PackedRow(NamedTuple):
+def pack_assigned(order: ChangeOrder, output: str, tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same as a list of PackedRow in the driver's memory, where it finds it as the task's answer. Nothing goes
+    through Java. output: path of that memory."""
+    rows = [row for some in _pack_tables(order, tables) for row in some]
+    write_answer(output, find_task_number(), pickle.dumps(rows))
+    yield from ()
+
+
+class PackedRow(NamedTuple):
     """A row of TRANSFORMED_COLUMNS: a batch, a record that is rejected, or that a part was looked at to its end."""
 
     part: int
     offset: int  # of the record; or behind the batch, or the part
     timestamp: int = -1
-    data: bytes | None = None
-    at: int | None = None  # in the output, where the batch does not travel
-    size: int | None = None
-    saved: int | None = None
+    data: bytes = b""
+    at: int = -1  # in the output, where the batch does not travel
+    size: int = -1
+    saved: int = 0
     spans: list[int] | None = None
     reason: str | None = None
 
 
-def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[_PackedRow]:
+def _pack_tables(order: ChangeOrder, tables: Iterable[pa.RecordBatch]) -> Iterator[list[PackedRow]]:
+    freeze_modules()
+    reader, writers = DecisionReader(order), dict[str, RegionWriter]()
+    for table in tables:
+        rows: list[PackedRow] = []
+        for found in reader.read(table):
+            output = found.part.output
+            writer = writers.setdefault(output, RegionWriter(output, find_task_number())) if output else None
+            rows.extend(_pack(found, writer))
+        yield rows
+
+
+def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[PackedRow]:
     """In the order of their offsets; a batch ends in front of a record that is rejected."""
     part, kept, rejected = found.part, found.kept, found.rejected
     weights = np.cumsum(measure_records(kept)) // max(part.batch_bytes, 1)
@@ -330,28 +343,33 @@ def _pack(found: ChangedRecords, writer: RegionWriter | None) -> Iterator[_Packe
     at = 0
     for first, batch in zip_longest(edges, batches):
         while at < len(raw) and cuts[at] <= first:
-            yield _PackedRow(part.number, *raw[at], reason=found.reasons[at])
+            yield PackedRow(part.number, *raw[at], reason=found.reasons[at])
             at += 1
         if batch is not None:
             yield _build_packed_row(part, batch, writer)
     if found.is_last:
-        yield _PackedRow(part.number, part.end)
+        yield PackedRow(part.number, part.end)
 
 
-def _build_packed_row(part: SourcePart, batch: EncodedBatch, writer: RegionWriter | None) -> _PackedRow:
+def _build_packed_row(part: SourcePart, batch: EncodedBatch, writer: RegionWriter | None) -> PackedRow:
     pieces, saved = batch.pieces, 0
     if part.compression is not None:
         whole = memoryview(b"".join(pieces))
         compressed = compress_batch(decode_batch(whole, 0, len(whole)), part.compression)
         pieces, saved = (compressed.data,), compressed.saved
-    row = _PackedRow(part.number, batch.end, saved=saved, spans=[each for span in batch.spans for each in span])
+    row = PackedRow(part.number, batch.end, saved=saved, spans=[each for span in batch.spans for each in span])
     if writer is None:
         return row._replace(data=b"".join(pieces))
     return row._replace(at=writer.append(pieces), size=sum(map(len, pieces)))
 
 
-def _build_packed(rows: list[_PackedRow]) -> pa.RecordBatch:
+def _build_packed(rows: list[PackedRow]) -> pa.RecordBatch:
     long = pa.int64()
     types = [pa.int32(), long, long, pa.binary(), long, long, long, pa.list_(long), pa.string()]
     arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(_PackedRow._fields))
+    return pa.RecordBatch.from_arrays(arrays, names=list(PackedRow._fields))
+
+
+def list_packed(rows: pa.Table) -> list[PackedRow]:
+    """What `pack_rows` has made into rows of TRANSFORMED_COLUMNS."""
+    return [PackedRow(**row) for row in rows.to_pylist()]

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from watershed.clusters.registry.subject_names import SUBJECT_SIDES
-from watershed.spark.transform.changed_rows import DECIDED_COLUMNS, TRANSFORMED_COLUMNS, ChangeOrder, pack_rows
+from watershed.spark.transform.changed_rows import (
+    DECIDED_COLUMNS,
+    TRANSFORMED_COLUMNS,
+    ChangeOrder,
+    pack_assigned,
+    pack_rows,
+)
 from watershed.spark.transform.column_types import find_unfit_column
 from watershed.spark.transform.expression_rules import WrongExpression, check_expression
 from watershed.spark.transform.field_plan import FieldPlan
@@ -49,20 +55,24 @@ class CompiledTransform:
     def apply(self, parts: DataFrame) -> DataFrame:
         """A column `part` of pickled parts → rows of TRANSFORMED_COLUMNS. Nothing is shuffled."""
         needs = RowNeeds.of(self.transform, plan_fields(self.transform))
-        return self._change(parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform)))
+        opened = parts.mapInArrow(partial(open_parts, needs), build_record_columns(self.transform))
+        return change_records(opened, self.transform).mapInArrow(partial(pack_rows, self._order), TRANSFORMED_COLUMNS)
 
-    def apply_to_assigned(self, session: SparkSession, path: str, tasks: int) -> DataFrame:
-        """The same of the parts that memory at `path` assigns to so many tasks at the time when they run
-        (`SharedMemory.assign`). So a plan serves one job after the other."""
+    def plan_assigned(self, session: SparkSession, assignments: str, output: str, tasks: int) -> Callable[[], object]:
+        """What does the same of the parts that memory assigns to so many tasks at the time when they run
+        (`SharedMemory.assign`), each time that it is called; each task leaves an answer in the output
+        (`SharedMemory.read_answers`). assignments, output: paths of that memory."""
         needs = RowNeeds.of(self.transform, plan_fields(self.transform))
         numbers = session.range(0, tasks, 1, tasks)
-        opened = numbers.mapInArrow(partial(open_assigned, needs, path), build_record_columns(self.transform))
-        return self._change(opened)
+        opened = numbers.mapInArrow(partial(open_assigned, needs, assignments), build_record_columns(self.transform))
+        changed = change_records(opened, self.transform)
+        packed = changed.mapInArrow(partial(pack_assigned, self._order, output), "nothing int")
+        # An action of a DataFrame would plan it anew for each job.
+        return packed._jdf.queryExecution().toRdd().count  # type: ignore[no-any-return]
 
-    def _change(self, records: DataFrame) -> DataFrame:
-        order = ChangeOrder.of(self.transform, plan_fields(self.transform))
-        changed = change_records(records, self.transform)
-        return changed.mapInArrow(partial(pack_rows, order), TRANSFORMED_COLUMNS)
+    @property
+    def _order(self) -> ChangeOrder:
+        return ChangeOrder.of(self.transform, plan_fields(self.transform))
 
 
 def compile_transform(session: SparkSession, transform: RecordTransform) -> CompiledTransform:

@@ -14,6 +14,7 @@ from watershed.topology.record_expressions import ALLOWED_FUNCTIONS, SECRET_FUNC
 _ONE_WAY: Final = frozenset({"sha", "sha1", "sha2"})
 _AROUND_SECRETS: Final = frozenset({"concat", "concat_ws"})
 _COLUMNS: Final = ("key", "value", "headers", "timestamp", "topic", "partition", "offset")
+_NAMES_BEHIND: Final = ("Alias", "MultiAlias")
 _CLOCKS: Final = ("Current", "Now", "LocalTimestamp")
 _NEVER: Final = {
     "UnresolvedStar": "`*` is not allowed; name what you mean",
@@ -60,6 +61,10 @@ def _judge_node(node: Any, kind: str, above: Sequence[str]) -> str:
         name = str(node.nameParts().apply(0))
         known = name.lower() in _COLUMNS
         return "" if known else f"there is no `{name}`; an expression sees {', '.join(_COLUMNS)}"
+    if kind in _NAMES_BEHIND and not above:  # inside struct(…) it is the name of a field
+        return (
+            "its last word is one that Spark takes for a name, as if AS stood there; complete it, or leave the word out"
+        )
     name = _name_function(node)
     if name == SECRET_FUNCTION:
         return _judge_secret(node, above)

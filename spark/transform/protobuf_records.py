@@ -39,8 +39,9 @@ class _MessageRecords:
 
 @dataclass(slots=True)
 class ProtobufRecords:
-    """Opens and changes values of one writer's schema, in Confluent's wire format."""
+    """Opens and changes values of one writer's schema, in Confluent's wire format. id: of the schema."""
 
+    id: int
     plan: FieldPlan
     files: descriptor_pb2.FileDescriptorSet
     pool: descriptor_pool.DescriptorPool
@@ -77,13 +78,16 @@ class ProtobufRecords:
 
     def _build(self, indexes: tuple[int, ...]) -> _MessageRecords | str:
         """A text says why such messages cannot be used."""
+        named = f"schema id {self.id}"
         try:
-            descriptor = self.pool.FindMessageTypeByName(_find_message_name(self.files, indexes))
+            name = _find_message_name(self.files, indexes)
+            named += f", message {name}"
+            descriptor = self.pool.FindMessageTypeByName(name)
             change = _build_change(descriptor, build_change_tree(self.plan))
             read = build_fields_reader(descriptor, self.plan.columns)
             return _MessageRecords(message_factory.GetMessageClass(descriptor), read, change)
         except ValueError as error:
-            return f"{error}"
+            return f"{named}: {error}"
 
 
 def build_protobuf_records(writer: WriterSchema, plan: FieldPlan) -> ProtobufRecords:
@@ -95,7 +99,7 @@ def build_protobuf_records(writer: WriterSchema, plan: FieldPlan) -> ProtobufRec
             pool.AddSerializedFile(each.SerializeToString())
     except (DecodeError, TypeError) as error:
         raise ValueError(f"its descriptors cannot be read ({type(error).__name__})") from None
-    return ProtobufRecords(plan, files, pool)
+    return ProtobufRecords(writer.id, plan, files, pool)
 
 
 def _read_indexes(payload: bytes) -> tuple[tuple[int, ...], int]:

@@ -85,10 +85,11 @@ _TEXTS: Final = ("string", "json")
 class SourcePart(NamedTuple):
     """A part of a source partition as tasks get it: batches as stored, of which the records from `first` up to, not
     including, `end` count. leave_out: offsets that the target does not take. batch_bytes: at which a batch is full.
-    batches: themselves, or where they stand in memory of the driver's. output: memory where results go, or "". schemas:
-    what is known of the ids in front of its keys and values. compression: of batches that have no codec. places: where
-    its records were found in the batches, if somebody has opened it before. alike: where one row stands for all records
-    that expressions cannot tell apart, the number of that row for each record, a byte each."""
+    batches: themselves, or where they stand in memory of the driver's, with SPARE behind them. output: memory where
+    results go, or "". schemas: what is known of the ids in front of its keys and values. compression: of batches that
+    have no codec. places: where its records were found in the batches, if somebody has opened it before. alike: where
+    one row stands for all records that expressions cannot tell apart, the number of that row for each record, a byte
+    each."""
 
     number: int
     topic: str
@@ -106,10 +107,10 @@ class SourcePart(NamedTuple):
 
     def open(self) -> RecordArrays:
         """Its records. Raises BadBatch."""
-        data = self.batches.read(len(SPARE)) if isinstance(self.batches, MemoryRegion) else self.batches + SPARE
+        data = self.batches.map() if isinstance(self.batches, MemoryRegion) else memoryview(self.batches + SPARE)
         if self.places is not None:
-            return restore_records(memoryview(data), memoryview(self.places.read()))
-        return open_stored(memoryview(data)).between(self.first, self.end)
+            return restore_records(data, self.places.read())
+        return open_stored(data).between(self.first, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ nothing stays behind, whatever kills whom.
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
 import sys
@@ -13,13 +14,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 _SIZE_BYTES: Final = 8  # in front of what tasks are told
 _MOST_PIECES: Final = 512  # of one writev(2); IOV_MAX is 1,024
+_MAPPED: Final = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages at once cost less than one by one
 _AREA_BYTES: Final = 1 << 40  # more than any machine has
+_ANSWERS_AREA: Final = 1 << 21  # of output: the first of areas in which tasks say what they did
 _RETIRED_S: Final = 60.0  # Spark ends a task of a failed job within seconds (spark.python.task.killTimeout)
 
 
@@ -30,16 +34,33 @@ class MemoryRegion(NamedTuple):
     at: int
     size: int
 
-    def read(self, spare: int = 0) -> memoryview:
-        """A copy, with `spare` bytes more behind it, whatever they are. Raises OSError where the memory, or its owner,
-        is gone."""
+    def read(self) -> memoryview:
+        """A copy. Raises OSError where the memory, or its owner, is gone."""
         with open(self.path, "rb", buffering=0) as file:
-            return _read_copy(file.fileno(), self.path, self.at, self.size, spare)
+            return _read_copy(file.fileno(), self.path, self.at, self.size)
+
+    def map(self) -> memoryview:
+        """Itself, not a copy. It stays as long as somebody looks at it, also when its owner is gone; the owner may
+        write something else there. Raises OSError where the memory, or its owner, is gone already."""
+        found = os.stat(self.path)
+        if found.st_size < self.at + self.size:  # to look beyond the end would end this process
+            raise OSError(f"{self.path} has {max(found.st_size - self.at, 0)} bytes at {self.at}, not {self.size}")
+        return memoryview(_map_file(self.path, found.st_ino, found.st_size))[self.at : self.at + self.size]
 
 
-def _read_copy(file: int, path: str, at: int, size: int, spare: int = 0) -> memoryview:
-    data = memoryview(np.empty(size + spare, dtype=np.uint8).data)  # bytearray would write zeros first
-    found = os.preadv(file, [data[:size]], at)
+@lru_cache(maxsize=1)  # tasks look at one file for a long time, and to map its pages costs half as much as a copy
+def _map_file(path: str, inode: int, size: int) -> mmap.mmap:
+    """All of a memory file. Paths are used again for other files; an inode is not as long as it is mapped."""
+    with open(path, "rb", buffering=0) as file:
+        found = os.fstat(file.fileno())
+        if (found.st_ino, found.st_size) != (inode, size):
+            raise OSError(f"{path} is another file than a moment ago")
+        return mmap.mmap(file.fileno(), size, flags=_MAPPED, prot=mmap.PROT_READ)
+
+
+def _read_copy(file: int, path: str, at: int, size: int) -> memoryview:
+    data = memoryview(np.empty(size, dtype=np.uint8).data)  # bytearray would write zeros first
+    found = os.preadv(file, [data], at)
     if found != size:
         raise OSError(f"{path} has {found} bytes at {at}, not {size}")
     return data
@@ -84,9 +105,15 @@ class MemoryFile:
         return _read_copy(self._file, "shared memory", at, size)
 
     def shrink(self) -> None:
-        """Gives back its pages; the path stays taken."""
+        """Gives back its pages; the path stays taken. Nobody may have mapped it."""
         if self._file >= 0:
             os.ftruncate(self._file, 0)
+
+    def blank(self) -> None:
+        """Gives back its pages; who has mapped it, or reads it, finds zeros. The path stays taken."""
+        if self._file >= 0 and (size := os.fstat(self._file).st_size):
+            with mmap.mmap(self._file, size) as pages:
+                pages.madvise(mmap.MADV_REMOVE)
 
     def close(self) -> None:
         """Others that have it open may go on reading."""
@@ -126,10 +153,21 @@ class SharedMemory:
         told = pickle.dumps(list(tasks))
         self.assignments.append([len(told).to_bytes(_SIZE_BYTES, "big"), told])
 
+    def read_answers(self, tasks: int) -> list[bytes]:
+        """What each task has answered (`write_answer`). Raises OSError where one never did."""
+        answers = []
+        for task in range(tasks):
+            at = (_ANSWERS_AREA + task) * _AREA_BYTES
+            size = int.from_bytes(self.output.read(at, _SIZE_BYTES), "big")
+            answers.append(bytes(self.output.read(at + _SIZE_BYTES, size)))
+        return answers
+
     def retire(self) -> None:
         """The job failed."""
+        self.assignments.shrink()
+        self.output.shrink()
+        self.input.blank()  # its tasks map it
         for file in self._files:
-            file.shrink()
             self._retired.append((self.clock(), file))
         self.assignments, self.input, self.output = MemoryFile(), MemoryFile(), MemoryFile()
 
@@ -170,3 +208,8 @@ class RegionWriter:
             raise OSError(f"only {written} of {size} bytes were written to {self.path}")
         self._written += written
         return at
+
+
+def write_answer(path: str, task: int, answer: bytes) -> None:
+    """What `SharedMemory.read_answers` finds; path: of `output`. Raises OSError."""
+    RegionWriter(path, _ANSWERS_AREA + task).append([len(answer).to_bytes(_SIZE_BYTES, "big"), answer])

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -19,15 +19,17 @@ from watershed.replicator.batch.record_batch import RawBatch, decode_batch, deco
 from watershed.replicator.batch.records import RawRecord, decode_record_fields, decode_records
 from watershed.replicator.batch.repack import RejectedRecord
 from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
+from watershed.spark.transform.changed_rows import PackedRow, list_packed
 from watershed.spark.transform.compiled_transform import CompiledTransform, compile_transform
 from watershed.spark.transform.expression_rules import WrongExpression
 from watershed.spark.transform.field_records import parse_unknown_schema
+from watershed.spark.transform.record_arrays import SPARE
 from watershed.spark.transform.record_rows import SourcePart
 from watershed.spark.transform.shared_memory import MemoryFile, SharedMemory
 from watershed.topology.record_transform import RecordTransform
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+(?:\.[A-Z0-9_]+)?)\]")
 # What opening and laying out records raises: it tells offsets and sizes, no values.
@@ -90,7 +92,7 @@ class SparkTransformEngine:
     tasks: int = 2
     memory: SharedMemory | None = None
     _compiled: dict[RecordTransform, CompiledTransform] = field(default_factory=dict)
-    _plans: dict[tuple[RecordTransform, int], DataFrame] = field(default_factory=dict)  # by the number of tasks, too
+    _plans: dict[tuple[RecordTransform, int], Callable[[], object]] = field(default_factory=dict)  # by tasks, too
     _next_number: int = 0  # of a part: no job of the last hours had it
 
     def transform(self, transform: RecordTransform, requests: Sequence[TransformRequest]) -> list[TransformedPart]:
@@ -139,24 +141,27 @@ class SparkTransformEngine:
             self._retire()
             raise TransformFailed(f"memory for a micro-batch: {error}; it is tried again") from None
 
-    def _run_job(self, compiled: CompiledTransform, groups: list[_Group], first: int) -> pa.Table:
-        """Rows of TRANSFORMED_COLUMNS. first: the number of the first part."""
+    def _run_job(self, compiled: CompiledTransform, groups: list[_Group], first: int) -> list[PackedRow]:
+        """first: the number of the first part."""
         if self.memory is None:
             told = [_build_parts(group, first, None) for group in groups]
             tables = [pa.RecordBatch.from_pydict({"part": pa.array(parts, pa.binary())}) for parts in told]
-            return compiled.apply(self.session.createDataFrame(pa.Table.from_batches(tables))).toArrow()
+            return list_packed(compiled.apply(self.session.createDataFrame(pa.Table.from_batches(tables))).toArrow())
         self.memory.begin()
         tasks = 1 if len(groups) == 1 else self.tasks
         told = [_build_parts(group, first, self.memory) for group in groups]
         told += [[] for _ in range(tasks - len(groups))]
         self.memory.assign([pickle.dumps(parts) for parts in told])
-        return self._find_plan(compiled, tasks, self.memory.assignments.path).toArrow()
+        self._find_plan(compiled, tasks, self.memory)()
+        answers = self.memory.read_answers(tasks)
+        return [row for answer in answers for row in pickle.loads(answer)]  # noqa: S301  from our own tasks
 
-    def _find_plan(self, compiled: CompiledTransform, tasks: int, path: str) -> DataFrame:
+    def _find_plan(self, compiled: CompiledTransform, tasks: int, memory: SharedMemory) -> Callable[[], object]:
         """Spark analyses and compiles it once; that costs more than a job of some thousand records."""
         found = self._plans.get((compiled.transform, tasks))
         if found is None:
-            found = compiled.apply_to_assigned(self.session, path, tasks)
+            paths = memory.assignments.path, memory.output.path
+            found = compiled.plan_assigned(self.session, *paths, tasks)
             self._plans[compiled.transform, tasks] = found
         return found
 
@@ -221,7 +226,7 @@ def _build_parts(group: _Group, first: int, memory: SharedMemory | None) -> list
             piece.request.key.partition,
             piece.first,
             piece.end,
-            piece.request.part.read() if memory is None else memory.input.append(piece.request.part.pieces),
+            piece.request.part.read() if memory is None else memory.input.append([*piece.request.part.pieces, SPARE]),
             tuple(sorted(offset for offset in piece.request.leave_out if piece.first <= offset < piece.end)),
             piece.request.batch_bytes,
             "" if memory is None else memory.output.path,
@@ -234,7 +239,7 @@ def _build_parts(group: _Group, first: int, memory: SharedMemory | None) -> list
 
 
 def _read_results(
-    pieces: Sequence[_Piece], rows: pa.Table, first: int, output: MemoryFile | None
+    pieces: Sequence[_Piece], rows: Sequence[PackedRow], first: int, output: MemoryFile | None
 ) -> list[TransformedPart]:
     """Raises TransformFailed where rows are missing, or are those of another job: what is not answered to its end would
     be left out."""
@@ -242,34 +247,32 @@ def _read_results(
     unknown: list[set[UnknownSchema]] = [set() for _ in pieces]
     open_ends = dict.fromkeys((first + number) % _NUMBERS for number in range(len(pieces)))
     numbers = {number: at for at, number in enumerate(open_ends)}
-    for row in rows.to_pylist():
-        if row["part"] not in open_ends:
-            told = f"Spark answered part {row['part']}, which is answered already or of another micro-batch"
+    for row in rows:
+        if row.part not in open_ends:
+            told = f"Spark answered part {row.part}, which is answered already or of another micro-batch"
             raise TransformFailed(f"{told}; it is tried again")
-        result, piece = results[numbers[row["part"]]], pieces[numbers[row["part"]]]
-        if row["reason"] is not None:
-            if (lacking := parse_unknown_schema(row["reason"])) is not None:
-                unknown[numbers[row["part"]]].add(lacking)
+        result, piece = results[numbers[row.part]], pieces[numbers[row.part]]
+        if row.reason is not None:
+            if (lacking := parse_unknown_schema(row.reason)) is not None:
+                unknown[numbers[row.part]].add(lacking)
                 continue
-            offset = row["offset"]
-            reason = row["reason"] or piece.request.leave_out[offset]
-            result.rejected.append(_build_rejected(RawRecord(offset, row["timestamp"], row["data"]), reason))
-        elif row["spans"] is None:
-            del open_ends[row["part"]]
+            reason = row.reason or piece.request.leave_out[row.offset]
+            result.rejected.append(_build_rejected(RawRecord(row.offset, row.timestamp, row.data), reason))
+        elif row.spans is None:
+            del open_ends[row.part]
         else:
-            data = memoryview(row["data"]) if output is None else output.read(row["at"], row["size"])
-            result.batches.append(_read_batch(row, data))
+            data = memoryview(row.data) if output is None else output.read(row.at, row.size)
+            result.batches.append(_read_batch(row, row.spans, data))
     if open_ends:
         told = f"{len(open_ends)} of {len(pieces)} parts were not answered to their end"
         raise TransformFailed(f"Spark lost rows of a micro-batch: {told}; it is tried again")
     return [result._replace(unknown=frozenset(ids)) for result, ids in zip(results, unknown, strict=True)]
 
 
-def _read_batch(row: dict[str, Any], data: memoryview) -> RawBatch:
-    numbers = row["spans"]
+def _read_batch(row: PackedRow, numbers: list[int], data: memoryview) -> RawBatch:
     spans = tuple(zip(numbers[::2], numbers[1::2], strict=True))
     batch = decode_batch(data, 0, len(data))
-    return batch._replace(base=spans[0][0], end=row["offset"], spans=spans, saved=row["saved"])
+    return batch._replace(base=spans[0][0], end=row.offset, spans=spans, saved=row.saved)
 
 
 def _build_rejected(record: RawRecord, reason: str) -> RejectedRecord:

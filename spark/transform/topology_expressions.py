@@ -108,8 +108,8 @@ def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
                     f"{unfit.reason}",
                     "another type, or no such field",
                     known,
-                    "say the type that the version has, or leave the field out; docs/transform.md says which types "
-                    "fit, and what becomes of records that do not",
+                    "say the name (as it is written there) and the type that the version has, or leave the field out; "
+                    "docs/transform.md says which types fit, and what becomes of records that do not",
                 )
 
 

@@ -18,9 +18,16 @@ from watershed.spark.transform.shared_memory import SharedMemory, can_share_memo
 from watershed.spark.transform.spark_engine import SparkTransformEngine
 from watershed.topology.plan import Plan
 
+# Java compiles in two stages. Its optimising compiler took as much of the first minute as all tasks, for code that runs
+# once a job. What runs for each record has these numbers of calls and loops, a hundred times Java's own, in seconds.
+_COMPILED_LATE: Final = (
+    "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 -XX:Tier4CompileThreshold=1500000 "
+    "-XX:Tier4BackEdgeThreshold=4000000"
+)
+_NO_EARLY_COLLECTIONS: Final = "-XX:MetaspaceSize=192m"  # what the classes of Spark take
 _SETTINGS: Final = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",  # it works all the time, so that compiling it well pays
+    "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {_NO_EARLY_COLLECTIONS} {_COMPILED_LATE}",
     "spark.executor.memory": "1g",
     "spark.executor.cores": "1",
     "spark.sql.adaptive.enabled": "false",  # nothing is shuffled

@@ -10,6 +10,7 @@ import pytest
 
 from watershed.clusters.errors import ClusterError, Unreachable
 from watershed.clusters.registry.record_schemas import RecordSchemas, SideSchemas, UnknownSchema, WriterSchema
+from watershed.replicator.batch import untransformed_selection
 from watershed.replicator.batch.record_batch import RawBatch, decode_batches
 from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records, encode_key_and_value
 from watershed.replicator.batch.repack import RejectedRecord
@@ -114,6 +115,50 @@ def test_parts_without_records_between_others_take_no_result_of_theirs() -> None
         assert copy.take_transformed(part, [part.first], None, part.end)
     assert list_sources(copy) == [*range(10), *range(20, 30), *range(40, 50)]
     assert commit(copy) == 60
+
+
+def test_small_parts_that_follow_one_another_become_one() -> None:
+    """Each Fetch brings one, and each costs Spark the same whatever its size."""
+    copy = build_copy()
+    fetch(copy, build_batch(0, 10))
+    fetch(copy, build_batch(10, 10))
+    fetch(copy, build_batch(20, 10), left_out=True)
+    fetch(copy, build_batch(30, 10))
+    fetch(copy, build_batch(40, 10, size=PART_BYTES // 11))
+    fetch(copy, build_batch(50, 10, size=PART_BYTES // 11))
+    waiting = copy.list_waiting(1 << 30)
+    assert [(part.start, part.end) for part in waiting] == [(0, 20), (30, 50), (50, 60)]
+    assert copy.list_waiting(1 << 30) == waiting
+    assert sum(part.size for part in waiting) == copy.queue.buffered
+    for part in waiting:
+        batches = list(decode_batches(memoryview(part.read())))
+        assert sum(map(len, part.pieces)) == part.size
+        assert copy.take_transformed(part, batches, None, part.end)
+    assert list_sources(copy) == [*range(20), *range(30, 60)]
+    assert commit(copy) == 60
+
+
+@pytest.fixture
+def each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part becomes a part of another one."""
+    monkeypatch.setattr(untransformed_selection, "PART_BYTES", 1)
+
+
+def test_a_part_whose_batch_begins_in_front_of_it_stays_alone() -> None:
+    parts = [
+        select_untransformed(build_answer(batch), at, (), lambda _b: False, lambda _b: None).parts[0]
+        for at, batch in ((0, build_batch(0, 10)), (10, build_batch(5, 10)), (15, build_batch(15, 10)))
+    ]
+    assert [parts[0].can_take(parts[1]), parts[1].can_take(parts[2]), parts[0].can_take(parts[2])] == [
+        False, True, False
+    ]  # fmt: skip
+
+
+def test_parts_of_compressed_batches_stay_alone() -> None:
+    packed = [build_raw_batch([RawRecord(at, 1000, encode_key_and_value(b"k", b"v" * 99))], 4, at + 1) for at in (0, 1)]
+    parts = [select_untransformed(build_answer(each), at, (), lambda _b: False, lambda _b: None).parts[0]
+             for at, each in enumerate(packed)]  # fmt: skip
+    assert not parts[0].can_take(parts[1])
 
 
 def test_parts_are_cut_by_bytes_and_by_the_way_that_records_came() -> None:
@@ -360,6 +405,7 @@ class FirstIsUnknown(PlayedEngine):
         ]
 
 
+@pytest.mark.usefixtures("each_alone")
 def test_parts_behind_one_that_waits_for_a_schema_wait_too() -> None:
     """Their results are not those of the part in front of them."""
     copy, schemas = build_copy(), PlayedSchemas()
@@ -375,6 +421,7 @@ def test_parts_behind_one_that_waits_for_a_schema_wait_too() -> None:
     assert commit(copy) == 12
 
 
+@pytest.mark.usefixtures("each_alone")
 def test_a_result_is_only_taken_for_the_part_that_it_is_of() -> None:
     """A refused record has cleared what waited, and an answer under way has brought something else."""
     copy = build_copy()
@@ -407,6 +454,7 @@ class SecondCannotBeUsed(PlayedEngine):
         ]
 
 
+@pytest.mark.usefixtures("each_alone")
 def test_a_part_that_cannot_be_used_halts_its_partition_behind_what_stands_before_it() -> None:
     copy = build_copy()
     thread = serve(SecondCannotBeUsed(), Active(copy, Kept()))

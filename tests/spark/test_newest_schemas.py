@@ -73,7 +73,7 @@ def test_the_first_message_of_protobuf_counts(registry: RegistryClient) -> None:
     text = 'syntax = "proto3"; message A { string email = 1; string n = 2; } message B { int32 x = 1; }'
     registry.register("orders-value", Schema(text, PROTOBUF))
     plan = FieldPlan("value", "protobuf", COLUMNS)
-    assert tell(registry, plan) == ["orders-value 1: `n` is string, and the column is bigint"]
+    assert tell(registry, plan) == ["orders-value 1: schema id 1, message A: `n` is string, and the column is bigint"]
     registry.register("orders-value", Schema(text.replace("string n", "int64 n"), PROTOBUF))
     assert tell(registry, plan) == []
 

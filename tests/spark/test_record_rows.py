@@ -19,7 +19,14 @@ from watershed.replicator.batch.record_batch import RawBatch, decode_batch, deco
 from watershed.replicator.batch.records import RawRecord, build_raw_batch, decode_records
 from watershed.spark.errors import SparkError
 from watershed.spark.transform import record_arrays
-from watershed.spark.transform.changed_rows import ChangedRecords, ChangeOrder, DecisionReader, pack_rows
+from watershed.spark.transform.changed_rows import (
+    ChangedRecords,
+    ChangeOrder,
+    DecisionReader,
+    PackedRow,
+    list_packed,
+    pack_rows,
+)
 from watershed.spark.transform.field_plan import FieldPlan
 from watershed.spark.transform.field_records import parse_unknown_schema, render_unknown_schema
 from watershed.spark.transform.record_arrays import SPARE, BinaryColumn, RecordArrays, encode_batches, list_raw_records
@@ -134,7 +141,7 @@ PICKS: tuple[Callable[[ChangedRecords], RecordArrays], ...] = (lambda found: fou
 
 def decide(
     part: SourcePart, keeps: Sequence[bool | None], order: ChangeOrder, texts: Sequence[bytes | None]
-) -> list[dict[str, object]]:
+) -> list[PackedRow]:
     """What SQL would have said of each record, and what is packed from it, in Arrow batches of seven rows."""
     told = pa.RecordBatch.from_pydict({"part": [pickle.dumps(part)]})
     opened = pa.Table.from_batches(open_parts(NEEDS, [told]))
@@ -143,17 +150,10 @@ def decide(
     table = table.append_column("_keep", pa.array(keeps[:n], pa.bool_()))
     for number in range(len(order.changes)):
         table = table.append_column(f"_change_{number}", pa.array(list(texts[:n]), pa.binary()))
-    found = pa.Table.from_batches(pack_rows(order, table.combine_chunks().to_batches(max_chunksize=7)), PACKED)
-    rows: list[dict[str, object]] = found.to_pylist()
-    return rows
+    return list_packed(pa.Table.from_batches(pack_rows(order, table.combine_chunks().to_batches(max_chunksize=7))))
 
 
 NEEDS = RowNeeds(key=False, value=False, key_text=False, value_text=False, headers=False)
-PACKED = pa.schema(
-    [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
-     ("at", pa.int64()), ("size", pa.int64()), ("saved", pa.int64()),
-     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
-)  # fmt: skip
 
 
 @settings(max_examples=choose_examples(60, 1_000), deadline=None)
@@ -174,17 +174,16 @@ def test_what_is_kept_is_packed_with_its_source_offsets_and_the_rest_is_told(
     order = ChangeOrder((parse_changed_part("headers.origin"),), ())
     rows = decide(part, keeps, order, [b"prod"] * len(records))
     packed: list[tuple[int, bytes]] = []
-    assert rows.pop() == {**dict.fromkeys(PACKED.names), "part": 5, "offset": batches[-1].end, "timestamp": -1}
+    assert rows.pop() == PackedRow(5, batches[-1].end)
     for row in rows:
-        assert row["part"] == 5
-        if row["reason"] is not None:
-            assert kept_of.pop(row["offset"]) is None  # type: ignore[arg-type]
-            assert row["reason"] == "`where` gives null for it"
+        assert row.part == 5
+        if row.reason is not None:
+            assert kept_of.pop(row.offset) is None
+            assert row.reason == "`where` gives null for it"
             continue
-        raw, numbers = row["data"], row["spans"]
-        assert isinstance(raw, bytes)
-        assert isinstance(numbers, list)
-        [batch] = decode_batches(memoryview(raw))
+        numbers = row.spans
+        assert numbers is not None
+        [batch] = decode_batches(memoryview(row.data))
         sources = [begin + at for begin, count in zip(numbers[::2], numbers[1::2], strict=True) for at in range(count)]
         found = decode_records(batch._replace(base=0, end=1 << 40))
         packed += [(source, record.rest) for source, record in zip(sources, found, strict=True)]
@@ -264,12 +263,12 @@ def test_batches_are_compressed_as_the_flow_says_unless_they_have_a_codec() -> N
     content: Content = [([(b"k", b"v" * 500, [], 1)] * 3, 0), ([(b"k", b"v" * 500, [], 1)] * 3, 4)]
     stored = b"".join(bytes(batch.data) for batch in build_batches(content))
     part = SourcePart(0, "t", 0, 0, 200, stored, (), 10_000, compression=EgressCompression("lz4", 1))
-    rows = [row for row in decide(part, [True] * 6, ChangeOrder((), ()), []) if row["data"] is not None]
-    found = [next(decode_batches(memoryview(row["data"]))) for row in rows]  # type: ignore[arg-type]
+    rows = [row for row in decide(part, [True] * 6, ChangeOrder((), ()), []) if row.spans]
+    found = [next(decode_batches(memoryview(row.data))) for row in rows]
     assert [batch.codec for batch in found] == [3, 4]
     assert [len(decode_records(batch)) for batch in found] == [3, 3]
     packed, plain = len(found[0].data), len(build_raw_batch(decode_records(found[0]), 0, 103).data)
-    assert [row["saved"] for row in rows] == [plain - packed, 0]
+    assert [row.saved for row in rows] == [plain - packed, 0]
 
 
 def test_a_part_without_records_is_answered_all_the_same() -> None:
@@ -277,7 +276,7 @@ def test_a_part_without_records_is_answered_all_the_same() -> None:
     batches = build_batches([([(b"k", b"v", [], 0)] * 3, 0)])
     part = SourcePart(3, "t", 0, 500, 600, bytes(batches[0].data))
     [row] = decide(part, [None], ChangeOrder((), ()), [])
-    assert row == {**dict.fromkeys(PACKED.names), "part": 3, "offset": 600, "timestamp": -1}
+    assert row == PackedRow(3, 600)
 
 
 def test_a_part_is_answered_only_where_all_its_rows_came() -> None:

@@ -6,14 +6,14 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from watershed.replicator.batch.record_batch import decode_batch, decode_batches
 from watershed.replicator.batch.records import RawRecord, build_raw_batch
-from watershed.spark.transform.changed_rows import ChangeOrder, pack_rows
+from watershed.spark.transform.changed_rows import ChangeOrder, PackedRow, list_packed, pack_rows
+from watershed.spark.transform.record_arrays import SPARE
 from watershed.spark.transform.record_rows import RowNeeds, SourcePart, open_parts
 from watershed.spark.transform.shared_memory import (
     MemoryFile,
@@ -22,6 +22,7 @@ from watershed.spark.transform.shared_memory import (
     SharedMemory,
     can_share_memory,
     read_assignment,
+    write_answer,
 )
 from watershed.topology.record_transform import RecordTransform
 
@@ -65,29 +66,71 @@ def test_nothing_else_is_read_when_the_owner_is_gone() -> None:
         region.read()
 
 
+def test_a_region_is_looked_at_where_it_lies() -> None:
+    file = MemoryFile()
+    file.append([b"before"])
+    region = file.append([b"abc"])
+    seen = region.map()
+    assert seen == b"abc"
+    file.append([b"x" * (1 << 20)])  # the file grows
+    assert [region.map(), file.append([b"behind"]).map()] == [b"abc", b"behind"]
+    file.clear()
+    file.append([b"BEFOREABC"])
+    assert [seen, region.map()] == [b"ABC"] * 2
+    with pytest.raises(OSError, match="has 6 bytes at 1048585, not 7"):
+        MemoryRegion(region.path, (1 << 20) + 9, 7).map()
+    file.close()
+    assert seen == b"ABC"
+    with pytest.raises(OSError, match="No such file"):
+        region.map()
+
+
+def test_a_path_that_is_used_again_is_another_file() -> None:
+    one, two = MemoryFile(), MemoryFile()
+    before = one.append([b"one"])
+    assert before.map() == b"one"
+    one.close()
+    region = two.append([b"two"])
+    assert region.path == before.path
+    assert region.map() == b"two"
+    two.close()
+
+
+def test_a_late_task_finds_zeros_in_memory_that_was_given_back() -> None:
+    """To look at pages that a file does not have any more would end its process."""
+    memory = SharedMemory()
+    region = memory.input.append([b"abc" * 10_000])
+    seen = region.map()
+    memory.retire()
+    assert os.stat(region.path).st_blocks == 0
+    assert {*seen} == {0}
+    assert {*region.map()} == {0}
+    memory.close()
+
+
 def test_a_part_in_memory_is_opened_and_packed_like_one_that_travels() -> None:
     records = [RawRecord(at, 1_700_000_000_000, b"\x01\x02v\x00") for at in range(100, 140)]
     batch = build_raw_batch(records, 0, 140)
     file, output = MemoryFile(), MemoryFile()
     transform = RecordTransform(changes=(("headers.origin", "'prod'"),))
     seen = []
-    for batches, path in ((bytes(batch.data), ""), (file.append([batch.data]), output.path)):
+    for batches, path in ((bytes(batch.data), ""), (file.append([batch.data, SPARE]), output.path)):
         part = SourcePart(7, "orders", 3, 100, 140, batches, (), 400, path)
         seen.append(_pack(part, transform))
-    travelled, shared = ([row for row in rows if row["spans"] is not None] for rows in seen)
+    travelled, shared = ([row for row in rows if row.spans is not None] for rows in seen)
     assert [len(rows) for rows in seen] == [len(travelled) + 1] * 2  # behind them stands that the part was answered
     assert len(travelled) > 1  # several batches
-    assert [row["data"] for row in shared] == [None] * len(travelled)
-    found = [MemoryRegion(output.path, row["at"], row["size"]).read() for row in shared]
-    assert found == [row["data"] for row in travelled]
-    assert [row["spans"] for row in shared] == [row["spans"] for row in travelled]
+    assert [row.data for row in shared] == [b""] * len(travelled)
+    found = [MemoryRegion(output.path, row.at, row.size).read() for row in shared]
+    assert found == [row.data for row in travelled]
+    assert [row.spans for row in shared] == [row.spans for row in travelled]
     assert sum(each.records for data in found for each in decode_batches(memoryview(data))) == 40
     assert decode_batch(memoryview(found[0]), 0, len(found[0])).records > 1
     file.close()
     output.close()
 
 
-def _pack(part: SourcePart, transform: RecordTransform) -> list[dict[str, Any]]:
+def _pack(part: SourcePart, transform: RecordTransform) -> list[PackedRow]:
     rows = pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part)], pa.binary())})
     opened = pa.Table.from_batches(open_parts(RowNeeds.of(transform), [rows]))
     n = opened.num_rows
@@ -95,7 +138,7 @@ def _pack(part: SourcePart, transform: RecordTransform) -> list[dict[str, Any]]:
         "_keep", pa.array([True] * n)
     )
     decided = decided.append_column("_change_0", pa.array([b"prod"] * n, pa.binary())).combine_chunks()
-    return [row for table in pack_rows(ChangeOrder.of(transform), decided.to_batches()) for row in table.to_pylist()]
+    return list_packed(pa.Table.from_batches(pack_rows(ChangeOrder.of(transform), decided.to_batches())))
 
 
 def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
@@ -148,6 +191,17 @@ def test_a_writer_appends() -> None:
     assert [writer.append([b"ab", b"c"]), writer.append([memoryview(b"de")])] == [0, 3]
     assert MemoryRegion(output.path, 0, 5).read() == b"abcde"
     output.close()
+
+
+def test_each_task_answers_once_more_in_each_job() -> None:
+    memory = SharedMemory()
+    for answers in ([b"a long answer", b""], [b"ab", b"c"]):
+        for task, answer in enumerate(answers):
+            write_answer(memory.output.path, task, answer)
+        assert memory.read_answers(2) == answers
+    with pytest.raises(OSError, match="has 0 bytes"):
+        memory.read_answers(3)
+    memory.close()
 
 
 def test_each_task_is_told_what_to_do_as_long_as_its_job_counts() -> None:

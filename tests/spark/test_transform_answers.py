@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 
 from watershed.replicator.batch.records import RawRecord, build_raw_batch
@@ -12,13 +11,9 @@ from watershed.replicator.batch.untransformed_selection import UntransformedPart
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from watershed.spark.transform import spark_engine
+from watershed.spark.transform.changed_rows import PackedRow
 from watershed.spark.transform.spark_engine import SparkTransformEngine, _Piece, _read_results
 
-SCHEMA = pa.schema(
-    [("part", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()), ("data", pa.binary()),
-     ("at", pa.int64()), ("size", pa.int64()), ("saved", pa.int64()),
-     ("spans", pa.list_(pa.int64())), ("reason", pa.string())]
-)  # fmt: skip
 BATCH = build_raw_batch([RawRecord(at, 1_700_000_000_000, b"\x01\x02v\x00") for at in (0, 1)], 0, 2)
 
 
@@ -29,16 +24,16 @@ def build_pieces(count: int) -> list[_Piece]:
     ]
 
 
-def build_row(part: int, **fields: Any) -> dict[str, Any]:
-    return dict.fromkeys(SCHEMA.names) | {"part": part, "offset": 2, "timestamp": -1} | fields
+def build_row(part: int) -> PackedRow:
+    return PackedRow(part, 2)
 
 
-def build_batch_row(part: int) -> dict[str, Any]:
-    return build_row(part, data=bytes(BATCH.data), saved=0, spans=[0, 2])
+def build_batch_row(part: int) -> PackedRow:
+    return PackedRow(part, 2, data=bytes(BATCH.data), spans=[0, 2])
 
 
-def read(rows: list[dict[str, Any]], parts: int, first: int) -> list[list[int]]:
-    found = _read_results(build_pieces(parts), pa.Table.from_pylist(rows, SCHEMA), first, None)
+def read(rows: list[PackedRow], parts: int, first: int) -> list[list[int]]:
+    found = _read_results(build_pieces(parts), rows, first, None)
     return [[batch.records for batch in result.batches] for result in found]
 
 
@@ -48,8 +43,8 @@ def test_parts_may_be_answered_in_any_order() -> None:
 
 
 def test_what_compression_saved_is_told() -> None:
-    rows = [build_batch_row(0) | {"saved": 12}, build_row(0)]
-    [result] = _read_results(build_pieces(1), pa.Table.from_pylist(rows, SCHEMA), 0, None)
+    rows = [build_batch_row(0)._replace(saved=12), build_row(0)]
+    [result] = _read_results(build_pieces(1), rows, 0, None)
     assert [batch.saved for batch in result.batches] == [12]
 
 
@@ -69,7 +64,7 @@ def test_numbers_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], "2 of 2 parts were not answered to their end"),
     ],
 )
-def test_what_is_not_whole_or_of_another_micro_batch_does_not_count(rows: list[dict[str, Any]], message: str) -> None:
+def test_what_is_not_whole_or_of_another_micro_batch_does_not_count(rows: list[PackedRow], message: str) -> None:
     with pytest.raises(TransformFailed, match=message) as caught:
         read(rows, 2, 7)
     assert not caught.value.is_lasting

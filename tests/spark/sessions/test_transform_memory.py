@@ -71,15 +71,16 @@ def test_parts_of_any_sizes_are_the_same_both_ways(spark: SparkSession, transfor
     sharing.close()
 
 
-def test_a_plan_serves_other_records_in_each_job(spark: SparkSession) -> None:
-    """Spark analyses it once; what its tasks are to do stands in memory when they run."""
-    plain, sharing = SparkTransformEngine(spark, 2), SparkTransformEngine(spark, 2, SharedMemory())
+@pytest.mark.parametrize("tasks", [2, 4])
+def test_a_plan_serves_other_records_in_each_job(spark: SparkSession, tasks: int) -> None:
+    """Spark analyses it once; what its tasks are to do stands in memory when they run. Some may have nothing to do."""
+    plain, sharing = SparkTransformEngine(spark, 2), SparkTransformEngine(spark, tasks, SharedMemory())
     for job, count in enumerate((3, 1, 3, 2)):
         requests = [build_request(number, [b"%d of job %d" % (number, job)] * 50) for number in range(count)]
         expected = list_contents(plain.transform(KEPT, requests))
         assert list_contents(sharing.transform(KEPT, requests)) == expected
         assert b"of job %d" % job in expected[0][0][0][0]
-    assert sorted(tasks for _, tasks in sharing._plans) == [1, 2]
+    assert sorted(each for _, each in sharing._plans) == [1, tasks]
     sharing.close()
 
 

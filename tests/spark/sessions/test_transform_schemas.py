@@ -164,6 +164,8 @@ def test_protobuf_fields_of_all_types_pass_through_sql_unchanged(spark: SparkSes
     ("changed", "path", "why"),
     [
         ({"changes": (("value.gone", "1"),)}, "set.value.gone", "`schema.value` has no field 'gone'"),
+        ({"where": "value.i > 0 and"}, "where", "its last word is one that Spark takes for a name"),
+        ({"where": "struct(value.i as a).a > 0"}, "", ""),
         ({"changes": (("value.i", "'x'"),)}, "set.value.i", "it gives string, and int is needed; write a cast"),
         ({"changes": (("value.i", "value.i + 1L"),)}, "set.value.i", "it gives bigint, and int is needed"),
         ({"where": "value.gone = 1"}, "where", "No such struct field `gone`"),

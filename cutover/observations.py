@@ -92,7 +92,7 @@ class ObservedTopics(Observation):
 class ObservedFlow(Observation):
     """state: the desired one, or `missing`. halted_topics: topic → why its partitions stopped. retired: source topics
     that it selects and copies no more, because their applications have moved. paused_topics: topic → which of its
-    partitions a person paused, and the command that lets them go on."""
+    partitions a person paused, or which budget stopped the flow, and the command that lets them go on."""
 
     state: str
     same_plan: bool

@@ -112,7 +112,7 @@ class PositionTakeover:
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
         if isinstance(outcome, Reinspect):
-            return AnsweredTrouble(drop_answered_halt(self.record.flow, key, outcome, self.source))
+            return AnsweredTrouble(drop_answered_halt(self.record.flow, key, outcome, self.source, self.control))
         actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.control)
         if not isinstance(actor, str) or not isinstance(outcome, Halt):
             return AnsweredTrouble(actor if isinstance(actor, Halt | Reinspect) else outcome)

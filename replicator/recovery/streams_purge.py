@@ -79,10 +79,12 @@ def bound_skips(application: str, halt: Halt, skips: int) -> str | Halt:
     return replace(halt, error=text)
 
 
-def drop_answered_halt(flow: PlanFlow, key: PartitionKey, wait: Reinspect, source: ConnectionSettings) -> Reinspect:
+def drop_answered_halt(
+    flow: PlanFlow, key: PartitionKey, wait: Reinspect, source: ConnectionSettings, control: ControlWriter
+) -> Reinspect:
     """The same wait, without its pending halt where nobody will have to decide about that one (`choose_gap_decider`).
     Never raises ClusterError."""
-    decider = choose_gap_decider(flow, key, wait.pending, source)
+    decider = choose_gap_decider(flow, key, wait.pending, source, control)
     if decider is None:
         return wait
     return replace(wait, pending=decider if isinstance(decider, Halt) else None)

@@ -287,7 +287,7 @@ class _Takeover:
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
         if isinstance(outcome, Reinspect):
-            return drop_answered_halt(self.record.flow, key, outcome, self.source)
+            return drop_answered_halt(self.record.flow, key, outcome, self.source, self.writer)
         actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.writer)
         if isinstance(actor, str) and isinstance(outcome, Halt):
             return self._apply_policy(key, actor, outcome, remembered, generation, seen)

@@ -65,9 +65,9 @@ def test_a_paused_flow_shows_no_halt_that_is_not_certain() -> None:
 
 
 def test_a_halt_that_the_flow_itself_answers_is_not_shown() -> None:
-    assert drop_answered_halt(FLOW, KEY, WAIT, NOBODY) == WAIT
-    assert drop_answered_halt(replace(FLOW, on_gap="continue"), KEY, WAIT, NOBODY) == replace(WAIT, pending=None)
-    assert drop_answered_halt(FLOW, KEY, Reinspect("x"), NOBODY) == Reinspect("x")
+    assert drop_answered_halt(FLOW, KEY, WAIT, NOBODY, WRITER) == WAIT
+    assert drop_answered_halt(replace(FLOW, on_gap="continue"), KEY, WAIT, NOBODY, WRITER) == replace(WAIT, pending=None)
+    assert drop_answered_halt(FLOW, KEY, Reinspect("x"), NOBODY, WRITER) == Reinspect("x")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ lateness does not stop it again; nothing is lost or doubled."""
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from tests.replicator.brokers.test_real_partition_control import is_shared, traffic, until
 from tests.replicator.real import applied, assert_exact_copy, end_of, plan_for, settings_of, wait_copied, workers
 from tests.replicator.status_view import read_statuses
+from watershed.cli.flow_record_text import describe_flow_record
+from watershed.cli.status import _flows
 from watershed.clusters.admin import Admin
 from watershed.clusters.budget_breaches import explain_breach, pick_open_breach, read_budget_breaches
 from watershed.clusters.control_records import read_control_log
@@ -21,6 +24,7 @@ from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.cutover.actions import ReadFlow, StartFlow
 from watershed.cutover.live.action_handler import LiveActionHandler
 from watershed.cutover.operations.flow_state import propose_flow_order
+from watershed.plugins.operators import flow_status
 from watershed.topology.breach_policy import BreachPolicy
 from watershed.topology.plan import Plan
 
@@ -82,7 +86,7 @@ class Scene:
         return [*propose_flow_order(plan, self.settings.__getitem__, self.flow, kind).carry_out("ann")]
 
 
-def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path):
+def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path, monkeypatch):
     scene = Scene(settings_of(kafka_pair), topic_name)
     plan = scene.apply("pause")
     with workers(plan, "cloud", tmp_path, PRELUDE) as start:
@@ -106,6 +110,16 @@ def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path):
             report = scene.list_reports()[0]
             assert "paused by slo.lag.max" in (report.error or "")
             assert "topology flow resume" in (report.remedy or "")
+
+            [row] = _flows(plan, {"cloud": scene.settings["cloud"]}, Path("shop.yaml"))
+            assert (row["state"], row["desired"], row["breach"]["number"]) == ("paused", "paused", 1)
+            [line] = [each for each in describe_flow_record(row) if "paused by slo.lag.max" in each]
+            assert line.endswith("lets it go on")
+            monkeypatch.setattr(flow_status, "find_frozen_plan", lambda _hash: SimpleNamespace(read=lambda: plan))
+            monkeypatch.setattr(
+                "watershed.clusters.settings.resolve_connection_settings", lambda each: scene.settings[each.alias]
+            )
+            assert flow_status.read_expected_partitions(plan.hash)["standing"] == {scene.flow: "paused by slo.lag.max"}
 
             # a migration does not begin, and one that runs is refused with what to do
             flow = plan.flows[0]

@@ -11,6 +11,7 @@ from watershed.cutover.errors import CutoverError, NotSupported
 from watershed.cutover.evidence.pack import measure_producer_stop_ms
 from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalChain, JournalEntry, find_step_outcome
 from watershed.cutover.migration_step_order import Step, StepText, estimate_write_pause_ms
+from watershed.cutover.overdue_runs import is_overdue
 from watershed.cutover.run_claim import read_run_kind
 from watershed.cutover.step_definitions import STEP_TEXTS
 from watershed.cutover.wave_states import KINDS_TO_TARGET, NO_RETURN_STEPS, WAVE_SEPARATOR, WaveState, list_wave_states
@@ -32,11 +33,14 @@ _BY_AIRFLOW = "airflow "  # so begins the actor of a run that a DAG drives (`plu
 _PlanOf = Callable[[str], Plan | None]
 
 
-def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wanted: str = "") -> _Row:
+def build_migrations_view(
+    plan: Plan, journal: JournalView, plan_of: _PlanOf, wanted: str = "", heard_ms: int = 0
+) -> _Row:
     """Waves, the newest runs, and one of them step by step: the wanted one, or the one under way, or the newest.
 
     wanted: its name in the journal, or the id of the DAG run that drives it. plan_of: the plan with a hash, None where
-    it is not kept any more.
+    it is not kept any more. heard_ms: when the cluster with the journal last answered, since 1970: whether the process
+    of a run is dead is judged as of then (`overdue`).
     """
     runs = _runs(journal.entries)
     asked = (run for run in runs if wanted in (run[0].run, _dag_run(run)))
@@ -50,7 +54,10 @@ def build_migrations_view(plan: Plan, journal: JournalView, plan_of: _PlanOf, wa
         "waves": [_wave(wave, state, drills) for wave, state in zip(waves, states, strict=True)],
         "runs": [_build_migration_run_row(run) for run in runs[:_RUNS]],
         "more_runs": max(0, len(runs) - _RUNS),
-        "run": None if shown is None else build_run_timeline(shown, plan, plan_of),
+        "run": None
+        if shown is None
+        else build_run_timeline(shown, plan, plan_of)
+        | {"overdue": not _is_ended(shown) and is_overdue(shown, heard_ms)},
         "wanted": wanted,
         "journal": {
             "entries": len(journal.entries),

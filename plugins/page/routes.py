@@ -145,7 +145,9 @@ class ReplicationPage:
         target = plan.cluster(plan.flow(plan.migration.flow).target)
         snapshot: ClusterSnapshot = self.readers.look(target)
         signed = plan.migration.journal is not None
-        told = build_migrations_view(plan, snapshot.journals.get((topology, signed), JournalView()), _plan_of, run)
+        heard_ms = int((snapshot.answered_at or 0.0) * 1000)
+        journal = snapshot.journals.get((topology, signed), JournalView())
+        told = build_migrations_view(plan, journal, _plan_of, run, heard_ms)
         now = time.time()
         cluster = build_cluster_row(target.alias, snapshot, now)
         if told["run"] is not None:

@@ -71,6 +71,17 @@ def test_a_run_under_way_shows_its_steps_its_next_and_the_point_of_no_return(sho
     ]
 
 
+def test_a_run_whose_process_died_in_a_step_says_so(shop: Plan) -> None:
+    log = FakeLog()
+    run(shop, log).run(until_step="drain")
+    while log.records[-1]["kind"] != "intent":
+        log.records.pop()  # it died before it wrote the end of the step
+    journal, last_ms = journaled(shop, log), log.records[-1]["at_ms"]
+    for later_ms, overdue in ((60_000, False), (86_400_000, True)):
+        told = build_migrations_view(shop, journal, lambda _hash: None, RUN, last_ms + later_ms)["run"]
+        assert (told["state"], told["overdue"]) == ("under_way", overdue)
+
+
 def test_a_run_that_was_taken_back_says_why_and_what(shop: Plan) -> None:
     log, bad = FakeLog(), ProofOutcome(0, "different", 3, {"altered": 3}, "/proofs/tail.json", "root")
     good = ProofOutcome(0, "proven", 0, {"proven": 3}, "/proofs/history.json", "root")

@@ -14,6 +14,7 @@ from tests.cutover.world import World
 from watershed.cli.main import main
 from watershed.cli.migrate import _build_run_plan
 from watershed.cutover.journal.hash_chain import RUN_STEP, Journal, JournalChain
+from watershed.cutover.overdue_runs import LIMIT_KEY
 from watershed.cutover.run_claim import encode_run_work
 from watershed.cutover.run_plan import plan_migration
 from watershed.cutover.step_runner import RunResult
@@ -289,3 +290,18 @@ def test_a_run_tells_its_wave_as_json(
     assert list(document)[:4] == ["schema", "run", "wave", "evidence"]
     assert (document["run"], document["wave"], document["step"]) == ("r1", "all", "preflight")
     assert {record["run"] for record in log.records} == {"r1"}
+
+
+def test_the_status_says_that_the_process_of_a_run_is_dead(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, who = compile_path(shop), {"actor": "ann", "wave": "all"}
+    journal = Journal(FakeLog(), plan.topology, "first")
+    monkeypatch.setattr(journal, "now_ms", lambda: 1_000)
+    journal.append("r1", RUN_STEP, "intent", {"kind": "migrate"}, plan_hash=plan.hash, **who)
+    journal.append("r1", "preflight", "intent", {"undo": False, LIMIT_KEY: 60_000}, plan_hash=plan.hash, **who)
+    monkeypatch.setattr("watershed.cli.migrate.read_migration_journal", lambda *_: journal.refresh())
+    assert main(["migrate", str(shop), "--status"]) == 0
+    told = capsys.readouterr().out
+    assert "migrate r1 is at step preflight, and has written nothing since " in told
+    assert "go on with `topology migrate FILE --resume`" in told

@@ -147,6 +147,8 @@ function run(told, state, questions) {
     rehearsal(each) ? h("p.note", {}, "A rehearsal: it works on copies of the topics, with producers and consumers of its own. No application moves.") : null,
     each.loss ? lost(each.loss) : null,
     each.reason ? h("p.problem", {}, each.reason) : null,
+    each.overdue
+      ? h("p.problem", {}, `Nothing was written for ${duration(told.at - each.last_ms)}, for longer than this step may take: its process is dead or hangs. End it if it still runs, then clear its task in Airflow, or go on with --resume.`) : null,
     each.another_plan
       ? h("p.note", {}, each.plan_known ? "The file has changed since this run began; the run keeps its plan."
           : "This run began with another plan than the file gives now, which is not kept here: only its own steps are shown.") : null,

@@ -8,11 +8,13 @@ and a scrape and an evaluation every 15 s (not each second), as docs/alerts.md a
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from io import StringIO
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +28,7 @@ from tests.replicator.real import applied, settings_of, wait_copied, workers
 from tests.replicator.states_scene import QUICK, create, delete_records, delete_topics, in_state, produce, typed
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
+from watershed.clusters.control_topics import LEDGER_TOPIC, compute_slot
 from watershed.clusters.settings import ConnectionSettings
 from watershed.lab.clusters import freeze_lab_broker, kill_lab_broker
 from watershed.lab.free_ports import find_free_ports
@@ -128,14 +131,16 @@ def watch_quiet(server: PrometheusServer, seconds: float, source: ConnectionSett
 
 @contextmanager
 def watched_file(
-    path: Path, folder: Path, changes: Mapping[str, str] = MappingProxyType({})
+    path: Path, folder: Path, changes: Mapping[str, str] = MappingProxyType({}), options: Sequence[str] = ()
 ) -> Iterator[PrometheusServer]:
     """The exporter of the file, and Prometheus with its rules, scraped and evaluated each second. changes: texts of the
-    rules → what stands there instead."""
+    rules → what stands there instead. options: more of the exporter."""
     assert main(["alerts", str(path), "--out", str(folder / "rules")]) == 0
     port = find_free_ports(1)[0]
     with ExitStack() as stack:
-        stack.enter_context(running_command(folder / "log", "exporter", str(path), "--listen", f"127.0.0.1:{port}"))
+        stack.enter_context(
+            running_command(folder / "log", "exporter", str(path), "--listen", f"127.0.0.1:{port}", *options)
+        )
         rules = list((folder / "rules").iterdir())
         assert rules
         for rule, (old, new) in product(rules, changes.items()):
@@ -249,3 +254,48 @@ def test_clusters_that_do_not_answer(own_pair: Lab, tmp_path: Path) -> None:
             wait_alerts(
                 server, {"F21 the target is killed": ("WatershedClusterUnreachable", "")}, goal_s=SILENCE_GOAL_S
             )
+
+
+def test_a_proof_that_failed_a_spoilt_ledger_and_retention_that_comes_near(own_pair: Lab, tmp_path: Path) -> None:
+    """The rule allows half of `slo.outage_allowance`: half a minute here. 15 s without a report are no silence yet."""
+    settings = settings_of(own_pair)
+    path, evidence = tmp_path / "near.yaml", tmp_path / "proofs"
+    write_file(path, settings, "near", "near, spoilt", "outage_allowance: 1m")
+    plan = compile_path(path)
+    flow = plan.flows[0].id
+    create(settings["onprem"], "near", "spoilt")
+    for topic in ("near", "spoilt"):
+        produce(settings["onprem"], topic, 0, 100)
+    applied(settings, plan)
+    failed: Alert = ("WatershedProofFailed", "")
+    spoilt: Alert = ("WatershedPartitionHalted", "ledger_invalid")
+    near: Alert = ("WatershedRetentionComesNear", "")
+    with workers(plan, "cloud", tmp_path, WORKER) as start:
+        worker = start()
+        for topic in ("near", "spoilt"):
+            wait_copied(settings, plan, topic, 1)
+        with watched_file(path, tmp_path, options=("--proofs", str(evidence))) as server:
+            wait_calm(server)
+            proof = {"verdict": "different", "unproven": 3, "flows": [{"id": flow}], "ended_at": "2026-01-01T00:00:00Z"}
+            (evidence / "one").mkdir(parents=True)
+            (evidence / "one" / "summary.json").write_text(json.dumps(proof))
+            wait_alerts(server, {"a proof failed": failed})
+
+            assert typed(f"topology flow pause {flow} FILE", path) == 0
+            in_state(settings, plan, "spoilt", "paused")
+            sending = Producer(settings["cloud"].librdkafka())
+            key = f"{flow}|spoilt|0|1.intruder|0"
+            sending.produce(LEDGER_TOPIC, b"not json", key, compute_slot(flow, "spoilt", 0))
+            assert sending.flush(30) == 0
+            assert typed(f"topology flow resume {flow} FILE", path) == 0
+            wait_alerts(server, {"F40 a record of the ledger": spoilt}, frozenset({failed}))
+
+            worker.kill()
+            gone = {"F12 retention comes near": near, "its only worker is killed": NO_WORKER}
+            wait_alerts(server, gone, frozenset({failed, spoilt}), 90)
+            with redirect_stdout(StringIO()) as told:
+                assert main(["status", str(path), "--format", "json"]) == 0
+            [row] = json.loads(told.getvalue())["flows"]
+            states = {each["topic"]: (each["state"], each["silent"]) for each in row["partitions"]}
+            assert states == {"near": ("silent", True), "spoilt": ("ledger_invalid", True)}
+            assert (row["state"], row["lag_ms"] >= 30_000) == ("ledger_invalid", True)

@@ -56,10 +56,10 @@ def _find_copies(topology: Topology, flow: Flow, cluster: str, name: str) -> Ite
 
 
 class _Beat(NamedTuple):
-    """A flow that carries heartbeats on. index: of its topology, 0 for the one that is judged. into, out_of: numbers of
-    its clusters, whatever they are called."""
+    """A flow that carries heartbeats on. number: of its topology, 0 for the one that is judged. into, out_of: numbers
+    of its clusters, whatever they are called."""
 
-    index: int
+    number: int
     flow: Flow
     told: MirrorCompatibility
     out_of: int
@@ -71,7 +71,8 @@ def _list_beats(topologies: Sequence[Topology]) -> Iterator[_Beat]:
     for index, topology in enumerate(topologies):
         for flow in topology.flows:
             told = flow.plan.compatibility
-            if told is not None and told.heartbeats:
+            is_declared = {flow.source, flow.target} <= topology.clusters.keys()  # else SYN012 says so
+            if told is not None and told.heartbeats and is_declared:
                 yield _Beat(index, flow, told, numbers[index, flow.source], numbers[index, flow.target])
 
 
@@ -82,24 +83,23 @@ def _find_heartbeat_circles(topologies: Sequence[Topology]) -> Iterator[Problem]
     for into in beats:
         for out in beats:
             is_apart = into.into != out.out_of or into.told.target_alias == out.told.source_alias
-            if is_apart or (into.index and out.index) or not nx.has_path(ways, out.into, into.out_of):
+            if is_apart or (into.number and out.number) or not nx.has_path(ways, out.into, into.out_of):
                 continue
             yield _describe_circle(topologies, into, out)
 
 
 def _describe_circle(topologies: Sequence[Topology], into: _Beat, out: _Beat) -> Problem:
-    mine = into if into.index == 0 else out
-    sides = ((into, into.told.target_alias), (out, out.told.source_alias))
+    mine = into if into.number == 0 else out
+    calls = ((into, into.told.target_alias), (out, out.told.source_alias))
+    own = [(each.flow.settings, name) for each, name in calls if each.number == 0]
     names = [_name_flow(topologies, each) for each in (into, out)]
     return Problem(
         "NAM315",
         f"heartbeats go round without end: flow {names[0]} calls cluster {into.flow.target} "
         f"`{into.told.target_alias}`, and flow {names[1]} calls it `{out.told.source_alias}`",
-        tuple(
-            Label(each.flow.settings.where("compatibility"), f"`{name}` here") for each, name in sides if not each.index
-        ),
+        tuple(Label(settings.where("compatibility"), f"`{name}` here") for settings, name in own),
         path=f"{mine.flow.path}.compatibility",
-        ids=(into.flow.id, out.flow.id, out.flow.source if out.index == 0 else into.flow.target),
+        ids=(into.flow.id, out.flow.id, out.flow.source if out.number == 0 else into.flow.target),
         help=f"give {mine.flow.target if mine is into else mine.flow.source} the same name in "
         "`compatibility.mirrormaker.aliases` of both flows",
     )
@@ -107,9 +107,9 @@ def _describe_circle(topologies: Sequence[Topology], into: _Beat, out: _Beat) ->
 
 def _name_flow(topologies: Sequence[Topology], beat: _Beat) -> str:
     """Its id, with the file of another topology."""
-    there = topologies[beat.index]
+    there = topologies[beat.number]
     text = f"{shorten_and_escape(there.name)}, {shorten_and_escape(there.file)}"
-    return beat.flow.id if beat.index == 0 else f"{beat.flow.id} ({text})"
+    return beat.flow.id if beat.number == 0 else f"{beat.flow.id} ({text})"
 
 
 RULE = Rule("NAM315", "mirrormaker-topic-taken", "error", __doc__, check)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.replicator.test_resume import KEY, OLD, SEEN, known
 from tests.replicator.test_resume_aligned import COPYING, DAY, FILLED, NOW, ours
+from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.settings import ConnectionSettings
 from watershed.replicator.ledger.offset_map import BrokenOffsetMap
@@ -24,6 +25,7 @@ FLOW = PlanFlow("f", "onprem", "cloud", TopicSelection((Selector("glob", "*"),))
 EXPIRED = Halt("source_expired", "source offsets 10 to 19 are gone", source=OffsetSpan(10, 20))
 WAIT = Reinspect("waiting until nothing is under way", pending=EXPIRED)
 NOBODY = ConnectionSettings("onprem", ("127.0.0.1:1",))
+WRITER = ControlWriter(NOBODY)
 
 
 def start_task(now: float = 0.0) -> PartitionTask:

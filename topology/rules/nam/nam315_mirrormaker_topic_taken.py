@@ -56,8 +56,8 @@ def _find_copies(topology: Topology, flow: Flow, cluster: str, name: str) -> Ite
 
 
 class _Beat(NamedTuple):
-    """A flow that carries heartbeats on. number: of its topology, 0 for the one that is judged. into, out_of: numbers of
-    its clusters, whatever they are called."""
+    """A flow that carries heartbeats on. number: of its topology, 0 for the one that is judged. into, out_of: numbers
+    of its clusters, whatever they are called."""
 
     number: int
     flow: Flow
@@ -71,7 +71,8 @@ def _list_beats(topologies: Sequence[Topology]) -> Iterator[_Beat]:
     for index, topology in enumerate(topologies):
         for flow in topology.flows:
             told = flow.plan.compatibility
-            if told is not None and told.heartbeats:
+            is_declared = {flow.source, flow.target} <= topology.clusters.keys()  # else SYN012 says so
+            if told is not None and told.heartbeats and is_declared:
                 yield _Beat(index, flow, told, numbers[index, flow.source], numbers[index, flow.target])
 
 
@@ -89,15 +90,14 @@ def _find_heartbeat_circles(topologies: Sequence[Topology]) -> Iterator[Problem]
 
 def _describe_circle(topologies: Sequence[Topology], into: _Beat, out: _Beat) -> Problem:
     mine = into if into.number == 0 else out
-    sides = ((into, into.told.target_alias), (out, out.told.source_alias))
+    calls = ((into, into.told.target_alias), (out, out.told.source_alias))
+    own = [(each.flow.settings, name) for each, name in calls if each.number == 0]
     names = [_name_flow(topologies, each) for each in (into, out)]
     return Problem(
         "NAM315",
         f"heartbeats go round without end: flow {names[0]} calls cluster {into.flow.target} "
         f"`{into.told.target_alias}`, and flow {names[1]} calls it `{out.told.source_alias}`",
-        tuple(
-            Label(each.flow.settings.where("compatibility"), f"`{name}` here") for each, name in sides if not each.number
-        ),
+        tuple(Label(settings.where("compatibility"), f"`{name}` here") for settings, name in own),
         path=f"{mine.flow.path}.compatibility",
         ids=(into.flow.id, out.flow.id, out.flow.source if out.number == 0 else into.flow.target),
         help=f"give {mine.flow.target if mine is into else mine.flow.source} the same name in "

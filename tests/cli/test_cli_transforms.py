@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from watershed.cli.main import main
@@ -34,7 +35,13 @@ def refuse(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
-def test_a_worker_without_spark_says_which_flows_it_does_not_serve(tmp_path: Path, refuse: Callable[..., str]) -> None:
+def test_a_worker_without_spark_says_which_flows_it_does_not_serve(
+    tmp_path: Path, refuse: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def go_no_further(*_arguments: object) -> None:
+        raise click.UsageError("no cluster of this test answers, and to find that out takes half a minute")
+
+    monkeypatch.setattr("watershed.cli.worker._tell_missing_rights", go_no_further)
     path = tmp_path / "t.yaml"
     path.write_text(TOPOLOGY, encoding="utf-8")
     assert "all flows into b have `transform`; they are served with --transforms" in refuse(path)

@@ -50,6 +50,7 @@ class LocalAirflow:
     directory: Path
     url: str
     components: dict[str, ProcessIdentity]
+    python: str = sys.executable  # the program that runs them
 
 
 def start_airflow(
@@ -78,8 +79,11 @@ def launch_airflow(
     state: Path,
     database: str | None = None,
     settings: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> LocalAirflow:
-    """Start the components without waiting for them (about half a minute of imports on two cores)."""
+    """Start the components without waiting for them (about half a minute of imports on two cores).
+
+    python: of the environment with Airflow; with a `PYTHONPATH` in `settings`, another version of Watershed can run."""
     directory = directory.resolve()
     if (known := find_airflow(directory)) is not None and all(is_alive(s) for s in known.components.values()):
         return known
@@ -87,6 +91,7 @@ def launch_airflow(
     directory.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     env = build_airflow_environment(directory, port, topologies=topologies.resolve(), state=state.resolve())
+    env["PATH"] = os.pathsep.join([str(Path(python).parent), env["PATH"]])  # where tasks find programs
     env |= {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database} if database else {}
     env |= settings or {}
     _write_private(directory / "environment.json", json.dumps(env))
@@ -95,14 +100,14 @@ def launch_airflow(
     (directory / "airflow.cfg").write_text("# The configuration is in the environment: lab/airflow.py\n")
     components: dict[str, ProcessIdentity] = {}
     try:
-        _migrate_database(directory, env, own=database is None)
+        _migrate_database(directory, env, python, own=database is None)
         for name in _COMPONENTS:
-            components[name] = spawn_detached(_argv(name, port), _log(directory, name), env)
-            _record(directory, port, components)
+            components[name] = spawn_detached(_argv(python, name, port), _log(directory, name), env)
+            _record(directory, port, components, python)
     except BaseException:
         end_sessions(components.values())
         raise
-    return LocalAirflow(directory, f"http://127.0.0.1:{port}", components)
+    return LocalAirflow(directory, f"http://127.0.0.1:{port}", components, python)
 
 
 def restart_dead_components(airflow: LocalAirflow) -> LocalAirflow:
@@ -112,9 +117,9 @@ def restart_dead_components(airflow: LocalAirflow) -> LocalAirflow:
     for name, process in airflow.components.items():
         if not is_alive(process):
             end_sessions([process], grace=0.0)  # what it started
-            components[name] = spawn_detached(_argv(name, port), _log(airflow.directory, name), env)
-            _record(airflow.directory, port, components)
-    return LocalAirflow(airflow.directory, airflow.url, components)
+            components[name] = spawn_detached(_argv(airflow.python, name, port), _log(airflow.directory, name), env)
+            _record(airflow.directory, port, components, airflow.python)
+    return LocalAirflow(airflow.directory, airflow.url, components, airflow.python)
 
 
 def wait_until_healthy(airflow: LocalAirflow, *, timeout: float = _START_S) -> LocalAirflow:
@@ -151,7 +156,7 @@ def find_airflow(directory: Path) -> LocalAirflow | None:
         return None
     known = json.loads(path.read_text())
     sessions = {name: ProcessIdentity(c["pid"], c["started"]) for name, c in known["components"].items()}
-    return LocalAirflow(directory.resolve(), known["url"], sessions)
+    return LocalAirflow(directory.resolve(), known["url"], sessions, known.get("python", sys.executable))
 
 
 def stop_airflow(directory: Path, *, grace: float = 12.0) -> None:
@@ -214,23 +219,23 @@ def _open(url: str, timeout: float) -> bytes:
         return bytes(answer.read())
 
 
-def _argv(name: str, port: int) -> list[str]:
+def _argv(python: str, name: str, port: int) -> list[str]:
     extra = {
         "api-server": ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
         # Logs are read from the shared folder; their servers would listen on every interface.
         "scheduler": ["--skip-serve-logs"],
         "triggerer": ["--skip-serve-logs"],
     }
-    return [sys.executable, "-m", "airflow", name, *extra.get(name, [])]
+    return [python, "-m", "airflow", name, *extra.get(name, [])]
 
 
-def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> None:
+def _migrate_database(directory: Path, env: Mapping[str, str], python: str, *, own: bool) -> None:
     """Create the metadata database, or copy the one made by an earlier call (8 s of imports saved).
 
     own: it is SQLite in the directory."""
     database = directory / "airflow.db"
     if not own:
-        _migrate(directory, env)
+        _migrate(directory, env, python)
         return
     if database.exists():
         return
@@ -238,7 +243,7 @@ def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> 
 
     template = find_cache_folder(os.environ) / f"airflow-{version('apache-airflow')}.db"
     if not template.exists():
-        _migrate(directory, env)
+        _migrate(directory, env, python)
         _checkpoint(database)
         template.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(database, template.with_suffix(".new"))
@@ -247,11 +252,10 @@ def _migrate_database(directory: Path, env: Mapping[str, str], *, own: bool) -> 
     shutil.copyfile(template, database)
 
 
-def _migrate(directory: Path, env: Mapping[str, str]) -> None:
+def _migrate(directory: Path, env: Mapping[str, str], python: str) -> None:
     log = _log(directory, "db-migrate")
-    argv = [sys.executable, "-m", "airflow", "db", "migrate"]
-    process = spawn_detached(argv, log, env)
-    _record(directory, 0, {"db-migrate": process})
+    process = spawn_detached([python, "-m", "airflow", "db", "migrate"], log, env)
+    _record(directory, 0, {"db-migrate": process}, python)
     try:
         while is_alive(process):
             time.sleep(0.2)
@@ -268,9 +272,10 @@ def _checkpoint(database: Path) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _record(directory: Path, port: int, components: Mapping[str, ProcessIdentity]) -> None:
+def _record(directory: Path, port: int, components: Mapping[str, ProcessIdentity], python: str) -> None:
     document = {
         "schema": 1,
+        "python": python,
         "url": f"http://127.0.0.1:{port}",
         "components": {name: {"pid": process.pid, "started": process.started} for name, process in components.items()},
     }

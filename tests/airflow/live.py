@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from sqlalchemy import DateTime, column, create_engine, table, update
+from sqlalchemy import DateTime, column, create_engine, select, table, update
 
 from tests.replicator.status_view import read_statuses
 from watershed.clusters.settings import resolve_connection_settings
+from watershed.cutover.journal.hash_chain import JournalEntry
 from watershed.lab import airflow, postgres, process_sessions, sample_applications
+from watershed.lab.account import build_account, find_applications
 from watershed.lab.airflow_client import AirflowClient, ApprovalQuestion, TaskInstance
 from watershed.lab.detached_process import ProcessIdentity, is_alive, list_children
 from watershed.lab.preload import create_lab_topics
+from watershed.plugins.steps.run_journal import open_migration_journal
 from watershed.replicator.apply import apply_plan
 from watershed.topology import compile_path
 from watershed.topology.plan import Plan
@@ -142,6 +146,27 @@ class Live:
         time.sleep(THINK_SECONDS)
         return found
 
+    def install(self, version: Mapping[str, str], python: str = sys.executable) -> None:
+        """Ends all of Airflow and starts it on the same folder and database with these settings, as whoever installs
+        another version does. Returns when it is healthy and has parsed our DAGs anew."""
+        airflow.stop_airflow(self.home / "airflow")
+        began = datetime.now(UTC)
+        web = launch(self.home, self.database, version, python)
+        self.airflow, self.client = airflow.wait_until_healthy(web, timeout=600), AirflowClient(web.url)
+        until(lambda: self._parsed_at() > began, f"{self.dag} as this version makes it")
+
+    def _parsed_at(self) -> datetime:
+        dags = table("dag", column("dag_id"), column("last_parsed_time", DateTime(timezone=True)))
+        engine = create_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                found = connection.execute(
+                    select(dags.c.last_parsed_time).where(dags.c.dag_id == self.dag)
+                ).scalar_one()
+        finally:
+            engine.dispose()
+        return found if found.tzinfo else found.replace(tzinfo=UTC)  # SQLite has no zones
+
     def task_process(self, task: str) -> ProcessIdentity:
         """The process in which the running task's own code runs: the child of its supervisor."""
         return until(lambda: self._task_process(), f"the process of {task}")
@@ -186,6 +211,24 @@ class Live:
         return {name: (found["state"], found["cluster"]) for name, found in seen.items()}
 
 
+def read_journal(live: Live, run: str, wave: str) -> list[JournalEntry]:
+    return open_migration_journal(live.plan, "a test").refresh().run(f"migrate.{run}.{wave}")
+
+
+def assert_nothing_is_lost(live: Live) -> None:
+    for name in ("orders", "payments"):
+        sample_applications.stop_client(live.apps[name])
+    deadline = time.monotonic() + 180
+    while (
+        any(g.lost for g in build_account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline
+    ):
+        time.sleep(0.5)
+    found = build_account(find_applications(live.home / "apps"))
+    assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
+    # It reads whole: no link of the chain is missing.
+    assert open_migration_journal(live.plan, "a test").refresh().foreign == ()
+
+
 def until(look: Callable[[], _T | None], what: str, seconds: float = SECONDS) -> _T:
     """What it gives once that is true."""
     deadline = time.monotonic() + seconds
@@ -204,9 +247,28 @@ def kill_program(folder: Path) -> int:
     return int(known["pid"])
 
 
+def launch(
+    home: Path, database: str | None, version: Mapping[str, str] | None = None, python: str = sys.executable
+) -> airflow.LocalAirflow:
+    """Starts an Airflow with our DAGs and those in `home`/dags. version: settings that choose another Watershed."""
+    bundles = {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(home / "dags")}
+    return airflow.launch_airflow(
+        home / "airflow",
+        topologies=home / "topologies",
+        state=home / "state",
+        database=database,
+        settings=SETTINGS | bundles | dict(version or {}),
+        python=python,
+    )
+
+
 @contextmanager
-def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
-    """Everything up to a flow that copies, and an Airflow whose DAGs, ours and those in `home`/dags, are parsed."""
+def running(
+    pair: Lab, name: str, home: Path, version: Mapping[str, str] | None = None, python: str = sys.executable
+) -> Iterator[Live]:
+    """Everything up to a flow that copies, and an Airflow whose DAGs, ours and those in `home`/dags, are parsed.
+
+    version, python: as `launch` takes them."""
     with database() as url:
         (home / "topologies").mkdir(parents=True)
         (home / "dags").mkdir(exist_ok=True)
@@ -214,13 +276,7 @@ def running(pair: Lab, name: str, home: Path) -> Iterator[Live]:
             started = start_applications(pair, name, home / "apps")
             path = home / "topologies" / f"{name}.yaml"
             path.write_text(render_file(FILE, pair, name, started))
-            web = airflow.launch_airflow(  # not before: it parses its DAGs once
-                home / "airflow",
-                topologies=home / "topologies",
-                state=home / "state",
-                database=url,
-                settings=SETTINGS | {"AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": _bundles(home / "dags")},
-            )
+            web = launch(home, url, version, python)  # not before: it parses its DAGs once
             plan = compile_path(path)
             apply_plan(plan, lambda alias: resolve_connection_settings(plan.cluster(alias)))
             with _workers(plan, home):

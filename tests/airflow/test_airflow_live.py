@@ -5,21 +5,26 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.airflow.live import DATABASE, Live, kill_program, running, until
+from tests.airflow.live import (
+    DATABASE,
+    Live,
+    assert_nothing_is_lost,
+    kill_program,
+    read_journal,
+    running,
+    until,
+)
 from watershed.clusters.flow_records import read_flows
 from watershed.clusters.settings import resolve_connection_settings
 from watershed.cutover.hooks.hook_caller import HookCaller
-from watershed.cutover.journal.hash_chain import JournalEntry
 from watershed.cutover.live.application_control import DeclaredApplications
 from watershed.cutover.live.applications.application_adapter import ApplicationOrder
-from watershed.lab import postgres, sample_applications
-from watershed.lab.account import build_account, find_applications
+from watershed.lab import postgres
 from watershed.lab.airflow_client import AirflowRequestFailed
 from watershed.plugins.steps.run_journal import find_done_waves, open_migration_journal
 from watershed.replicator.worker.fleet_status import read_fleet_rows
@@ -63,10 +68,6 @@ def live(kafka_pair: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield found
 
 
-def journal(live: Live, wave: str) -> list[JournalEntry]:
-    return open_migration_journal(live.plan, "a test").refresh().run(f"migrate.{RUN}.{wave}")
-
-
 def test_the_database_is_postgres(live: Live) -> None:
     if why := postgres.find_missing_postgres() or (
         "SQLite is asked for" if os.environ.get(DATABASE) == "sqlite" else ""
@@ -78,11 +79,11 @@ def test_the_database_is_postgres(live: Live) -> None:
 def test_a_killed_task_process_is_followed_by_one_that_goes_on(live: Live) -> None:
     """C02: the step is begun in the journal, and its process dies."""
     live.wait_task(RUN, "orders.check", "running")
-    until(lambda: [e for e in journal(live, "orders") if e.step == "lag_gate"], "lag_gate in the journal")
+    until(lambda: [e for e in read_journal(live, RUN, "orders") if e.step == "lag_gate"], "lag_gate in the journal")
     os.kill(live.task_process("orders.check").pid, signal.SIGKILL)
-    until(lambda: [e for e in journal(live, "orders") if e.step == "history_proof"], "a process that goes on")
+    until(lambda: [e for e in read_journal(live, RUN, "orders") if e.step == "history_proof"], "a process that goes on")
     assert "up_for_retry" not in live.states(RUN).values()
-    assert {entry.actor for entry in journal(live, "orders")} == {f"airflow {live.dag} for admin"}
+    assert {entry.actor for entry in read_journal(live, RUN, "orders")} == {f"airflow {live.dag} for admin"}
 
 
 @pytest.mark.soak
@@ -119,7 +120,7 @@ def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
         live.user("view").answer(question, "Approve")
     live.user("ops").answer(question, "Approve")
     live.wait_task(RUN, "orders.approval", "success")
-    [granted] = [e for e in journal(live, "orders") if e.step == "approval" and e.kind == "outcome"]
+    [granted] = [e for e in read_journal(live, RUN, "orders") if e.step == "approval" and e.kind == "outcome"]
     assert granted.observation["outcome"]["approvals"][0]["by"] == "ops"
 
 
@@ -127,7 +128,7 @@ def test_approval_is_a_persons_with_the_evidence_in_view(live: Live) -> None:
 def test_a_killed_scheduler_is_followed_by_one_that_goes_on(live: Live) -> None:
     """C01: its workers live on for a moment; what they and their successors do at once, the journal decides (C04)."""
     approve(live)
-    until(lambda: [e for e in journal(live, "orders") if e.step == "stop_consumers"], "the first deed")
+    until(lambda: [e for e in read_journal(live, RUN, "orders") if e.step == "stop_consumers"], "the first deed")
     live.kill("scheduler", whole=False)
     assert_wave_is_moved(live)
 
@@ -138,7 +139,7 @@ def test_a_wave_is_moved(live: Live) -> None:
 
 def assert_wave_is_moved(live: Live) -> None:
     live.wait_task(RUN, "orders.end", "success")
-    last = journal(live, "orders")[-1]
+    last = read_journal(live, RUN, "orders")[-1]
     assert (last.step, last.observation["state"]) == ("run", "done")
     assert set(live.where("orders", f"{live.name}-billing").values()) == {("running", "cloud")}
 
@@ -233,20 +234,6 @@ def test_a_wave_goes_back_by_a_dag_of_its_own(live: Live) -> None:
 
 def test_nothing_is_lost_and_nothing_repeated(live: Live) -> None:
     assert_nothing_is_lost(live)
-
-
-def assert_nothing_is_lost(live: Live) -> None:
-    for name in ("orders", "payments"):
-        sample_applications.stop_client(live.apps[name])
-    deadline = time.monotonic() + 180
-    while (
-        any(g.lost for g in build_account(find_applications(live.home / "apps")).groups) and time.monotonic() < deadline
-    ):
-        time.sleep(0.5)
-    found = build_account(find_applications(live.home / "apps"))
-    assert [(each.lost, each.repeated, each.out_of_order_per_key) for each in found.groups] == [(0, 0, 0)] * 2
-    # It reads whole: no link of the chain is missing.
-    assert open_migration_journal(live.plan, "a test").refresh().foreign == ()
 
 
 def hooks(live: Live, task: str, account: str = "ops:ops") -> HookCaller:

@@ -11,8 +11,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -50,20 +52,29 @@ def read() -> dict[str, Any]:
 PROFILES = ("--profile", "way-back", "--profile", "watch", "--profile", "grafana")
 
 
-def resolve(folder: Path, *files: Path) -> dict[str, Any]:
-    """The services, as podman-compose has them; it only wants to hear podman's version before it resolves a file."""
-    podman = folder / "podman"
-    podman.write_text("#!/bin/sh\necho podman version 5.0.0\n")
-    podman.chmod(0o755)
-    done = subprocess.run(
-        [*COMPOSE_PROGRAM, *(word for file in files for word in ("-f", str(file))), *PROFILES, "config"],
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "WATERSHED_POSTGRES_PASSWORD": "other"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: dict[str, Any] = yaml.safe_load(done.stdout)["services"]
+def resolve(*files: Path) -> dict[str, Any]:
+    """The services, as podman-compose has them."""
+    found: dict[str, Any] = yaml.safe_load(ask_podman_compose(files))["services"]
     return found
+
+
+@cache  # a second and a half of processor time each
+def ask_podman_compose(files: tuple[Path, ...]) -> str:
+    """The resolved files in YAML. It only wants to hear podman's version before it resolves a file."""
+    with tempfile.TemporaryDirectory(prefix="watershed-compose-") as folder:
+        podman = write_program(Path(folder, "podman"), "echo podman version 5.0.0")
+        done = subprocess.run(
+            [*COMPOSE_PROGRAM, *(word for file in files for word in ("-f", str(file))), *PROFILES, "config"],
+            env={
+                **os.environ,
+                "PATH": f"{podman.parent}:{os.environ['PATH']}",
+                "WATERSHED_POSTGRES_PASSWORD": "other",
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return done.stdout
 
 
 def declared() -> dict[str, Any]:
@@ -87,15 +98,15 @@ def test_the_specifications_model_finds_a_wrong_key() -> None:
         ComposeSpecification.model_validate(wrong)
 
 
-def test_a_compose_implementation_resolves_it(tmp_path: Path) -> None:
-    resolved = resolve(tmp_path, COMPOSE)
+def test_a_compose_implementation_resolves_it() -> None:
+    resolved = resolve(COMPOSE)
     assert set(resolved) == set(services())
     url = resolved["airflow-scheduler"]["environment"]["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
     assert url == "postgresql+psycopg2://airflow:other@postgres/airflow"
 
 
-def test_the_demonstration_adds_applications_and_leaves_the_rest_as_it_is(tmp_path: Path) -> None:
-    alone, together = resolve(tmp_path, COMPOSE), resolve(tmp_path, COMPOSE, DEMO)
+def test_the_demonstration_adds_applications_and_leaves_the_rest_as_it_is() -> None:
+    alone, together = resolve(COMPOSE), resolve(COMPOSE, DEMO)
     assert set(together) - set(alone) == set(DEMO_APPLICATIONS)  # `demo` has a profile
     for name in ("airflow-scheduler", "airflow-triggerer"):
         added = dict(together[name]["environment"].items() - alone[name]["environment"].items())
@@ -203,12 +214,12 @@ def test_fault_1_two_fleets_leave_cores_for_proofs() -> None:
     assert int(limit.removesuffix("g")) > int(memory.removesuffix("g"))
 
 
-def test_faults_2_5_8_each_fleet_of_the_sample_has_a_supervisor_that_is_not_airflows(tmp_path: Path) -> None:
+def test_faults_2_5_8_each_fleet_of_the_sample_has_a_supervisor_that_is_not_airflows() -> None:
     """Not a task's child: it survives Airflow, and comes back with its container. Nor one beside Airflow's: the
     placement says so."""
     plan = compile_path(SAMPLE)
     assert {flow.placement for flow in plan.flows} == {"external"}
-    commands = [each.get("command", []) for each in resolve(tmp_path, COMPOSE).values() if each["restart"] != "no"]
+    commands = [each.get("command", []) for each in resolve(COMPOSE).values() if each["restart"] != "no"]
     supervised = [command[-1] for command in commands if command[:3] == ["topology", "fleet", "supervise"]]
     assert sorted(supervised) == sorted({flow.target for flow in plan.flows})
     # A topology that goes one way has no use for the second one, which would be restarted for ever.
@@ -297,8 +308,8 @@ def test_only_what_is_named_gets_into_an_image() -> None:
 
 
 @pytest.mark.parametrize("file", [COMPOSE, DEMO], ids=lambda path: path.name)
-def test_fault_9_whatever_stays_is_healthy_limited_and_ends_in_good_order(tmp_path: Path, file: Path) -> None:
-    for name, service in resolve(tmp_path, *{COMPOSE, file}).items():
+def test_fault_9_whatever_stays_is_healthy_limited_and_ends_in_good_order(file: Path) -> None:
+    for name, service in resolve(*dict.fromkeys((COMPOSE, file))).items():
         assert service["init"] is True, name
         assert "mem_limit" in service, name
         if service["restart"] == "no":

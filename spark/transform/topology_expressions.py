@@ -109,7 +109,8 @@ def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
                     "another type, or no such field",
                     known,
                     "say the name (as it is written there) and the type that the version has, or leave the field out; "
-                    "docs/transform.md says which types fit, and what becomes of records that do not",
+                    "where the schema is of another type, change `transform.format`; docs/transform.md says which "
+                    "types fit, and what becomes of records that do not",
                 )
 
 

@@ -21,6 +21,7 @@ from watershed.topology.plan import Plan
 # Java compiles in two stages. Its optimising compiler took as much of the first minute as all tasks, for code that runs
 # once a job. What runs for each record has these numbers of calls and loops, a hundred times Java's own, in seconds.
 _COMPILED_LATE: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions "  # those of another Java than HotSpot have other compilers
     "-XX:Tier4InvocationThreshold=500000 -XX:Tier4MinInvocationThreshold=60000 -XX:Tier4CompileThreshold=1500000 "
     "-XX:Tier4BackEdgeThreshold=4000000"
 )

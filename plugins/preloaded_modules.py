@@ -15,6 +15,7 @@ from airflow.sdk.execution_time.task_runner import TaskRunnerMarker
 # Of these follow all others. None of them starts a thread or opens a connection, which a fork would not survive.
 PRELOADED_MODULES = (
     "airflow.dag_processing.dagbag",
+    "watershed.plugins.operators.budget_watch",
     "watershed.plugins.operators.decommission",
     "watershed.plugins.operators.fleet_actions",
     "watershed.plugins.operators.flow_status",

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalEntry, find_step_outcome
-from watershed.cutover.overdue_runs import is_overdue, is_person_asked
+from watershed.cutover.overdue_runs import UNFINISHED_DEEDS, is_overdue, is_person_asked
 from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_runs
-
-_UNFINISHED: Final = ("stopped", "rollback_incomplete")  # deeds with which a driver ends a run that is unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ def _describe_run(wave: str, entries: Sequence[JournalEntry], now_ms: int) -> Wa
     step = steps[-1] if steps else RUN_STEP
     if last.step == RUN_STEP and last.kind == "outcome":
         return WaveProgress(wave, step, str(last.observation.get("state") or "done"))
-    if last.kind == "outcome" and last.deed in _UNFINISHED:
+    if last.kind == "outcome" and last.deed in UNFINISHED_DEEDS:
         return WaveProgress(wave, step, last.deed)
     found = find_step_outcome(entries, step)
     if found is None:

@@ -111,6 +111,17 @@ def test_what_has_no_limit_is_overdue_after_hours_and_a_person_never() -> None:
     assert list_wave_progress([*entries[:proof], before], 10**15)[0].state == "under_way"
 
 
+def test_a_run_that_ended_unfinished_has_no_process_that_died() -> None:
+    entries = journaled(World())
+    begun = next(n for n, each in enumerate(entries) if each.step == "stop_consumers" and each.kind == "intent")
+    assert is_overdue(entries[: begun + 1], 10**15)
+    for state in ("stopped", "rollback_incomplete"):
+        ended = replace(entries[begun], kind="outcome", deed=state, observation={"state": state})
+        assert not is_overdue([*entries[: begun + 1], ended], 10**15)
+        again = [*entries[: begun + 1], ended, taken_over(entries[begun]), entries[begun]]
+        assert is_overdue(again, 10**15), "it went on, and its process died"
+
+
 def test_a_step_that_asks_a_person_on_its_way_is_never_overdue() -> None:
     """`gates.after` has an approval: the soak asks, however long its own limit is."""
     for persons, state in (((), "overdue"), (("ops",), "waiting")):

@@ -186,10 +186,10 @@ class LiveActionHandler:
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}
         flow = self._flow(action.flow)
-        breach = read_budget_breaches(self._settings_of(flow.target)).get(flow.id)  # who approved the run answers it
+        breaches = read_budget_breaches(self._settings_of(flow.target)) if action.answers_breach else {}
 
         def start(record: FlowRecord) -> FlowRecord:
-            return answer_breach(record.with_beginnings(begins).with_state("running"), breach)
+            return answer_breach(record.with_beginnings(begins).with_state("running"), breaches.get(flow.id))
 
         return self._change_flow(action.flow, start)
 

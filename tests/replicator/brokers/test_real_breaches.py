@@ -126,6 +126,9 @@ def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path, monk
             handler = LiveActionHandler(plan, flow, scene.settings, SimpleNamespace(), time.time)  # type: ignore[arg-type]
             seen: Any = handler.answer(ReadFlow())
             assert "topology flow resume" in seen.paused_topics[topic_name]
+            seen = handler.answer(StartFlow(scene.flow, answers_breach=False))  # a failover that was refused
+            assert seen.paused_topics
+            assert scene.find_breach() == breach
 
             told = scene.order(plan, "resume")
             assert "that is answered now" in told[0]

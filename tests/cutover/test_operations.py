@@ -283,6 +283,27 @@ def test_a_budget_that_stopped_a_flow_is_answered(
         list(proposal.carry_out("bob"))
 
 
+def test_an_order_answers_no_breach_that_nobody_was_shown(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = FlowRecord(FLOW, "sha256:1", "shop")
+    breach = BudgetBreach(str(FLOW.id), 1, "pause", "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", 0)
+    known: dict[str, BudgetBreach] = {}
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, _name: record)
+    monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
+    monkeypatch.setattr(flow_state, "describe_moved_applications", lambda *_: [])
+    monkeypatch.setattr(flow_state, "read_budget_breaches", lambda _target: known)
+    restart, pause = (
+        flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), order)
+        for order in ("restart", "pause")
+    )
+    known[str(FLOW.id)] = breach  # while the question is open
+    with pytest.raises(OperationRefused, match="generation 1, breach 1 open"):
+        list(restart.carry_out("ann"))
+    assert written == []
+    assert list(pause.carry_out("ann")) == [f"{FLOW.id}: running -> paused"], "a pause answers nothing"
+
+
 def test_a_flow_that_was_never_applied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, _name: None)
     with pytest.raises(OperationRefused, match="never applied"):

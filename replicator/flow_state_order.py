@@ -44,6 +44,15 @@ def answer_breach(record: FlowRecord, breach: BudgetBreach | None) -> FlowRecord
     return replace(record, answered_breaches=breach.number)
 
 
+def write_breach_answer(
+    writer: ControlWriter, before: FlowRecord, after: FlowRecord, breach: BudgetBreach | None
+) -> None:
+    """Marks the breach as answered, where the flow's next record answers it. To be called before that is written: from
+    then on a worker may write the next breach, which this must not replace. Raises ClusterError."""
+    if breach is not None and breach.is_open(before) and not breach.is_open(after):
+        writer.put(FLOWS_TOPIC, breach.key, replace(breach, answered=True).to_json(), 0)
+
+
 def write_flow_order(writer: ControlWriter, before: FlowRecord, after: FlowRecord, order: FlowOrder, actor: str) -> str:
     """Writes down who ordered what, then the desired state. Returns the order's id. Raises ClusterError."""
     told = {"before": before.state, "after": after.state, "generation": after.generation}

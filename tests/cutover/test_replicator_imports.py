@@ -34,7 +34,10 @@ ARITHMETIC = {
 LIVE = {
     "adoption.decision_writer": ({"write_decisions"}, "Rejoin leaves decisions for the workers"),
     "apply": ({"apply_plan"}, "a drill applies the flows over its copies"),
-    "flow_state_order": ({"answer_breach"}, "StartFlow answers the budget by which a flow stands still"),
+    "flow_state_order": (
+        {"answer_breach", "write_breach_answer"},
+        "StartFlow answers the budget by which a flow stands still",
+    ),
     "ledger.ledger": ({"read_ledger"}, "Rejoin compares the ledgers of both sides"),
     "ledger.ledger_follower": ({"LedgerFollower"}, "ReadCopies follows the ledger while a step waits"),
     "recovery.divergence": ({"read_divergence"}, "FindDivergence reads the old primary's own records"),
@@ -65,7 +68,7 @@ OPERATIONS = {
     "compression_forecast": ({"CompressionForecast", "forecast_compression"}, "plan: what flows would save"),
     "copy.aligned.offset_mode_plan": ({"TopicOffsetMode", "plan_offset_modes"}, "plan: how topics would be copied"),
     "flow_state_order": (
-        {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_flow_order"},
+        {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_breach_answer", "write_flow_order"},
         "pause, resume, stop, restart",
     ),
     "ledger.ledger": ({"DecisionBasis", "Ledger", "read_ledger"}, "what a decision about a partition is based on"),

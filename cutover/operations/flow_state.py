@@ -13,13 +13,7 @@ from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.cutover.errors import CutoverError
 from watershed.cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
 from watershed.cutover.operations.proposal import OperationRefused, Proposal
-from watershed.replicator.flow_state_order import (
-    FLOW_ORDERS,
-    FlowOrder,
-    apply_flow_order,
-    write_breach_answer,
-    write_flow_order,
-)
+from watershed.replicator.flow_state_order import FLOW_ORDERS, FlowOrder, apply_flow_order, write_flow_order
 from watershed.replicator.sync.protection import remove_protection
 from watershed.topology.acl_translation import render_acl
 from watershed.topology.plan import Plan, PlanFlow
@@ -79,8 +73,7 @@ def give_flow_order(
         yield from _open_stopped_topics(target, changed)  # an earlier order may have died before it did
         return
     with ControlWriter(target, client_id="watershed-flow") as writer:
-        write_breach_answer(writer, record, changed, breach)
-        write_flow_order(writer, record, changed, order, actor)
+        write_flow_order(writer, record, changed, order, actor, breach)
     yield from _open_stopped_topics(target, changed)
     if breach is not None and not breach.is_open(changed):
         yield f"{flow_id} was {describe_breach(breach)}; that is answered now"

@@ -46,6 +46,8 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
 def _describe_return(flow: str, topics: Sequence[str], seen: ObservedFlow) -> str:
     """That the flow copies these topics again; where a person or a budget stopped some, who did and what to do."""
     stopped = sorted({seen.paused_topics[topic] for topic in topics if topic in seen.paused_topics})
+    if seen.state != "running":
+        stopped = [f"it is {seen.state}", *stopped]
     if not stopped:
         return f"flow {flow} is {seen.state} and copies {', '.join(topics)} again"
     return f"flow {flow} has {', '.join(topics)} again and does not copy all of it now: {'; '.join(stopped)}"

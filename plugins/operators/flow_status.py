@@ -68,8 +68,8 @@ def read_failed_budgets(plan: str) -> dict[str, dict[str, str]]:
     found: dict[str, str] = {}
     unread: dict[str, str] = {}
     for alias in sorted({flow.target for flow in compiled.flows}):
-        settings = resolve_connection_settings(compiled.cluster(alias))
         try:
+            settings = resolve_connection_settings(compiled.cluster(alias))
             records, breaches = read_flows(settings), read_budget_breaches(settings)
         except ClusterError as trouble:
             unread[alias] = str(trouble)

@@ -68,7 +68,7 @@ OPERATIONS = {
     "compression_forecast": ({"CompressionForecast", "forecast_compression"}, "plan: what flows would save"),
     "copy.aligned.offset_mode_plan": ({"TopicOffsetMode", "plan_offset_modes"}, "plan: how topics would be copied"),
     "flow_state_order": (
-        {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_breach_answer", "write_flow_order"},
+        {"FLOW_ORDERS", "FlowOrder", "apply_flow_order", "write_flow_order"},
         "pause, resume, stop, restart",
     ),
     "ledger.ledger": ({"DecisionBasis", "Ledger", "read_ledger"}, "what a decision about a partition is based on"),

@@ -73,7 +73,7 @@ def test_what_is_applied_counts_and_a_target_that_is_away_hides_no_other(
     added = FlowRecord(replace(forward, id="added-later"), "sha256:1", plan.topology)
     foreign = FlowRecord(replace(forward, id="foreign"), "sha256:2", "another")
     records = {each.key: each for each in (added, foreign, FlowRecord(forward, plan.hash, plan.topology))}
-    told = ("fail", "slo.lag.max", 900_000, 930_000, "orders", 0, "w1", 0)
+    told: Any = ("fail", "slo.lag.max", 900_000, 930_000, "orders", 0, "w1", 0)
     breaches = {name: BudgetBreach(name, 3, *told) for name in ("added-later", "foreign")}
     asked: list[str] = []
 

@@ -294,10 +294,8 @@ def test_an_order_answers_no_breach_that_nobody_was_shown(
     monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
     monkeypatch.setattr(flow_state, "describe_moved_applications", lambda *_: [])
     monkeypatch.setattr(flow_state, "read_budget_breaches", lambda _target: known)
-    restart, pause = (
-        flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), order)
-        for order in ("restart", "pause")
-    )
+    restart = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "restart")
+    pause = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
     known[str(FLOW.id)] = breach  # while the question is open
     with pytest.raises(OperationRefused, match="generation 1, breach 1 open"):
         list(restart.carry_out("ann"))

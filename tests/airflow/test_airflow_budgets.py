@@ -154,7 +154,9 @@ def test_a_run_of_the_dag_fails_for_each_breach(
     assert plan.flow(FLOW).breach is not None
     asked: list[list[str]] = []
     monkeypatch.setattr(
-        budget_watch, "judge_breaches", lambda found, told: asked.append(told) or judge_breaches(found, told)
+        budget_watch,
+        "judge_breaches",
+        lambda found, told, is_complete: asked.append(told) or judge_breaches(found, told, is_complete),
     )
     monkeypatch.setattr(
         budget_watch, "ask_client_process", lambda _topology, _function, given: flow_status.read_failed_budgets(**given)
@@ -171,5 +173,7 @@ def test_a_run_of_the_dag_fails_for_each_breach(
         assert asked[0] == []
         assert asked[-1] == [f"{FLOW}/1"], "the run before has told of it"
         write_flow(writer, answer_breach(read_flows(settings["cloud"])[FLOW], breach))
-    assert flow_status.read_failed_budgets(plan.hash)["breaches"] == {}
+    assert flow_status.read_failed_budgets(plan.hash) == {"breaches": {}, "unread": {}}
+    monkeypatch.setattr(budget_watch, "_RUN_S", 0.0)
+    assert str(load().dags["watch__strict"].test().state) == "success", "nothing came in its time"
     assert BudgetBroken(plan.hash, [], 0.0).serialize()[1]["told"] == []

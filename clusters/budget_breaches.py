@@ -15,6 +15,7 @@ from typing import ClassVar
 from watershed.clusters.control_record_codec import ControlRecordBody, ControlRecordFormat
 from watershed.clusters.control_records import read_latest_records
 from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.control_values import ControlValue
 from watershed.clusters.errors import TopicMissing
 from watershed.clusters.flow_records import BREACH_PREFIX, FlowRecord
 from watershed.clusters.settings import ConnectionSettings
@@ -30,10 +31,14 @@ class BudgetBreach(ControlRecordBody):
     number: 1 for the flow's first breach; two workers that decide at once give the same number, so it is one breach.
     budget: the key in the file. limit_ms: what it allows. lag_ms: how long the oldest uncopied record of the partition
     had been waiting. topic, partition: at the source. worker: who saw it; at_ms: its clock, milliseconds since 1970,
-    for people only.
+    for people only. answered: a person answered it. The flow's record says so, too (`FlowRecord.answered_breaches`),
+    and either is enough: a version that does not know that number loses it where it writes the flow's record again, and
+    a worker that comes late may write this record once more, without the answer.
     """
 
-    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a budget breach", FLOWS_TOPIC)
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat(
+        "a budget breach", FLOWS_TOPIC, added_later=("answered",)
+    )
     flow: str
     number: int
     action: BreachAction
@@ -44,6 +49,7 @@ class BudgetBreach(ControlRecordBody):
     partition: int
     worker: str
     at_ms: int
+    answered: bool = False
 
     @property
     def key(self) -> str:
@@ -52,7 +58,11 @@ class BudgetBreach(ControlRecordBody):
 
     def is_open(self, record: FlowRecord) -> bool:
         """Whether the flow stands still by it: nobody has answered it. record: the flow's."""
-        return self.number > record.answered_breaches
+        return not self.answered and self.number > record.answered_breaches
+
+    def adapt_for_earlier_versions(self, value: ControlValue) -> ControlValue:
+        """What came later is written where it says something."""
+        return value if self.answered else {name: each for name, each in value.items() if name != "answered"}
 
 
 def build_breach_key(flow: str) -> str:

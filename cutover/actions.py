@@ -341,10 +341,12 @@ class StartFlow(Deed):
     """Let a declared flow copy: its desired state becomes `running` → ObservedFlow, read back.
 
     begin: source topic → partition → the offset at which a partition begins that the flow has not copied yet, instead
-    of where the plan says (`cutover.offsets.encode_offsets`)."""
+    of where the plan says (`cutover.offsets.encode_offsets`). answers_breach: whoever approved the run lets a flow go
+    on that a budget stopped; False where the run only puts back what it found."""
 
     flow: str
     begin: JsonObject = field(default_factory=dict)
+    answers_breach: bool = True
 
 
 @dataclass(frozen=True, slots=True)

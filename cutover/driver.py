@@ -271,9 +271,12 @@ class RunDriver:
         self._tell("begin", self.run_plan.find_text(action.step).doing)
         return RecordedStep(self._now(), ago_ms=ago_ms)
 
-    def _find_limit_ms(self, name: str) -> int:
-        """How long the step, or the step that it undoes, may go without an entry in the journal; 0: no limit."""
+    def _find_limit_ms(self, name: str) -> int | None:
+        """How long the step, or the step that it undoes, may go without an entry in the journal; 0: no limit. None: it
+        asks a person, who may take as long as they like."""
         step = next((each for each in self.steps if name in (each.name, name_undo_step(each.name))), None)
+        if step is not None and step.actor == "person":
+            return None
         if step is None or not step.bound_ms:
             return 0
         orders = self.run_plan.policy.application_ms.values() if step.actor == "application" else ()

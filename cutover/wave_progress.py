@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from watershed.cutover.journal.hash_chain import RUN_STEP, TAKEOVER_STEP, JournalEntry, find_step_outcome
-from watershed.cutover.overdue_runs import ASKING_STEPS, is_overdue
+from watershed.cutover.overdue_runs import UNFINISHED_DEEDS, is_overdue, is_person_asked
 from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_runs
-
-_UNFINISHED: Final = ("stopped", "rollback_incomplete")  # deeds with which a driver ends a run that is unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +35,11 @@ def _describe_run(wave: str, entries: Sequence[JournalEntry], now_ms: int) -> Wa
     step = steps[-1] if steps else RUN_STEP
     if last.step == RUN_STEP and last.kind == "outcome":
         return WaveProgress(wave, step, str(last.observation.get("state") or "done"))
-    if last.kind == "outcome" and last.deed in _UNFINISHED:
+    if last.kind == "outcome" and last.deed in UNFINISHED_DEEDS:
         return WaveProgress(wave, step, last.deed)
     found = find_step_outcome(entries, step)
     if found is None:
-        if step in ASKING_STEPS:
+        if is_person_asked(entries, step):
             return WaveProgress(wave, step, "waiting")
         return WaveProgress(wave, step, "overdue" if is_overdue(entries, now_ms) else "under_way")
     return WaveProgress(wave, step, "done" if found[1] is None else "step_refused")

@@ -1,5 +1,5 @@
 """Airflow DAG `watch__<name>` for every topology file with `slo.on_breach: fail`: a run that fails when a budget has
-stopped a flow."""
+stopped a flow, and else ends as done after a day."""
 
 from datetime import UTC, datetime
 
@@ -15,7 +15,9 @@ Flows that say `slo.on_breach: fail`: {flows}
 
 A run waits, without a worker slot, until a budget stops one of them. Then it fails, with the partition that was late
 and the command that lets the flow go on. Each breach fails one run; the next one begins at once and waits for the next
-breach. Unpause this DAG once. Workers stop a flow whether it is paused or not; it only tells of it.
+breach. A run in which none comes ends as done after a day, and the next one reads the file as it is then.
+
+Unpause this DAG once. Workers stop a flow whether it is paused or not; it only tells of it.
 """
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from watershed.clusters.admin import Admin
+from watershed.clusters.budget_breaches import read_budget_breaches
 from watershed.clusters.capabilities import ask_brokers, check_requests
 from watershed.clusters.control_records import read_control_log
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter, ensure_control_topics
@@ -274,13 +275,20 @@ def _apply_flow(
         pauses=before.pauses if before else (),
         moves=before.moves if before else (),
         unprotected=before.unprotected if before else frozenset(),
-        answered_breaches=before.answered_breaches if before else 0,
+        answered_breaches=before.answered_breaches if before else _find_newest_breach(flow, settings[flow.target]),
     )
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
         write_flow(writer, replace(record, producer_id=agreed))
     changed(AppliedChange(flow.target, "updated flow" if before else "wrote flow", flow.id))
+
+
+def _find_newest_breach(flow: PlanFlow, target: ConnectionSettings) -> int:
+    """The number of the breach that a flow without a record has behind it; 0 where there is none. A tombstone may have
+    taken the record and left the breach, and the flow begins anew."""
+    breach = read_budget_breaches(target).get(flow.id)
+    return 0 if breach is None else breach.number
 
 
 def _is_as_applied(before: FlowRecord, flow: PlanFlow, plan_hash: str, source_id: str, guarantee: Guarantee) -> bool:

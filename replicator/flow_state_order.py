@@ -44,10 +44,30 @@ def answer_breach(record: FlowRecord, breach: BudgetBreach | None) -> FlowRecord
     return replace(record, answered_breaches=breach.number)
 
 
-def write_flow_order(writer: ControlWriter, before: FlowRecord, after: FlowRecord, order: FlowOrder, actor: str) -> str:
-    """Writes down who ordered what, then the desired state. Returns the order's id. Raises ClusterError."""
+def write_breach_answer(
+    writer: ControlWriter, before: FlowRecord, after: FlowRecord, breach: BudgetBreach | None
+) -> None:
+    """Marks the breach as answered, where the flow's next record answers it. To be called before that is written: from
+    then on a worker may write the next breach, which this must not replace. Raises ClusterError."""
+    if breach is not None and breach.is_open(before) and not breach.is_open(after):
+        writer.put(FLOWS_TOPIC, breach.key, replace(breach, answered=True).to_json(), 0)
+
+
+def write_flow_order(
+    writer: ControlWriter,
+    before: FlowRecord,
+    after: FlowRecord,
+    order: FlowOrder,
+    actor: str,
+    breach: BudgetBreach | None = None,
+) -> str:
+    """Writes down who ordered what, then the desired state. breach: the flow's newest, which the order may answer.
+    Returns the order's id. Raises ClusterError."""
     told = {"before": before.state, "after": after.state, "generation": after.generation}
-    return write_ordered_flow(writer, after, order, actor, int(time.time() * 1000), told)
+    order_id = write_flow_order_line(writer, after, order, actor, int(time.time() * 1000), told)
+    write_breach_answer(writer, before, after, breach)
+    write_flow(writer, after)
+    return order_id
 
 
 def write_ordered_flow(

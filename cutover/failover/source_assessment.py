@@ -182,8 +182,9 @@ def stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator
 
 
 def undo_stop_forwarding(context: RunContext, outcome: JsonObject) -> ActionGenerator[None]:
-    """The flow copies the topics again, and runs if it ran before."""
+    """The flow copies the topics again, and runs if it ran before. One that a budget stopped stands still as before:
+    nobody has approved that it goes on."""
     policy, topics = context.policy, tuple(sorted(context.partitions()))
     yield from perform_action(ServeTopics(topics), ObservedFlow, policy)
     if context.outcomes["failover_preflight"]["flow"] == "running":
-        yield from perform_action(StartFlow(context.flow.id), ObservedFlow, policy)
+        yield from perform_action(StartFlow(context.flow.id, answers_breach=False), ObservedFlow, policy)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from watershed.clusters.admin import Admin
-from watershed.clusters.budget_breaches import explain_breach, read_budget_breaches
+from watershed.clusters.budget_breaches import BudgetBreach, explain_breach, read_budget_breaches
 from watershed.clusters.control_topics import SLOT_COUNT, ControlWriter
 from watershed.clusters.errors import ClusterError, RequestRefused, TopicMissing, Unreachable
 from watershed.clusters.flow_records import FlowRecord, read_flow_to_change, write_flow
@@ -76,7 +76,7 @@ from watershed.cutover.observations import (
     ObservedTopics,
 )
 from watershed.replicator.errors import NoLedger, ReplicatorError
-from watershed.replicator.flow_state_order import answer_breach
+from watershed.replicator.flow_state_order import answer_breach, write_breach_answer
 from watershed.replicator.ledger.ledger_follower import LedgerFollower
 from watershed.replicator.ledger.offset_translation import CopiedPartition
 from watershed.replicator.partition_states import REMEDIES
@@ -186,19 +186,24 @@ class LiveActionHandler:
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}
         flow = self._flow(action.flow)
-        breach = read_budget_breaches(self._settings_of(flow.target)).get(flow.id)  # who approved the run answers it
+        breaches = read_budget_breaches(self._settings_of(flow.target)) if action.answers_breach else {}
+        breach = breaches.get(flow.id)
 
         def start(record: FlowRecord) -> FlowRecord:
             return answer_breach(record.with_beginnings(begins).with_state("running"), breach)
 
-        return self._change_flow(action.flow, start)
+        return self._change_flow(action.flow, start, breach)
 
-    def _change_flow(self, name: str | None, change: Callable[[FlowRecord], FlowRecord]) -> ObservedFlow:
+    def _change_flow(
+        self, name: str | None, change: Callable[[FlowRecord], FlowRecord], breach: BudgetBreach | None = None
+    ) -> ObservedFlow:
+        """breach: the flow's newest, which the change may answer."""
         flow = self._flow(name)
         there = self._settings_of(flow.target)
         record = read_flow_to_change(there, flow.id)
         if record is not None and change(record) != record:
             with ControlWriter(there, "watershed-cutover") as writer:
+                write_breach_answer(writer, record, change(record), breach)
                 write_flow(writer, change(record))
         return self._flow_seen(ReadFlow(flow.id))
 

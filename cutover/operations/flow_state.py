@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watershed.clusters.budget_breaches import describe_breach, pick_open_breach, read_budget_breaches
+from watershed.clusters.budget_breaches import BudgetBreach, describe_breach, pick_open_breach, read_budget_breaches
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.flow_records import FlowRecord, read_flow_to_change
@@ -46,37 +46,46 @@ def propose_flow_order(plan: Plan, connect: SettingsLookup, flow_id: str, order:
         basis += f", breach {breach.number}"
 
     def carry_out(actor: str) -> Iterator[str]:
-        return give_flow_order(target, flow_id, order, actor, record)
+        return give_flow_order(target, flow_id, order, actor, _describe_basis(record, order, breach))
 
     return Proposal(f"{order} flow {flow_id}?", lines, basis, carry_out, tuple(notes), is_needed)
 
 
 def give_flow_order(
-    target: ConnectionSettings, flow_id: str, order: FlowOrder, actor: str, shown: FlowRecord | None = None
+    target: ConnectionSettings, flow_id: str, order: FlowOrder, actor: str, shown: str | None = None
 ) -> Iterator[str]:
-    """Gives the order, and yields what became of it. shown: the record that a person saw. Raises ClusterError;
-    OperationRefused where the flow was never applied, or was ordered otherwise since it was shown.
+    """Gives the order, and yields what became of it. shown: what a person saw of the flow. Raises ClusterError;
+    OperationRefused where the flow was never applied, or is no longer as it was shown.
 
     The order is applied to the record as it is now: a migration may have retired topics meanwhile.
     """
     record = _read_record(target, flow_id)
-    if shown is not None and _describe_desired(record) != _describe_desired(shown):
-        raise OperationRefused(
-            f"flow {flow_id} was changed meanwhile, so nothing was ordered. Shown: {_describe_desired(shown)}. Now: "
-            f"{_describe_desired(record)}. Look again and decide again"
-        )
     breaches = read_budget_breaches(target)
     breach, changed = pick_open_breach(record, breaches), apply_flow_order(record, order, breaches.get(flow_id))
+    now = _describe_basis(record, order, breach)
+    if shown not in (None, now):
+        raise OperationRefused(
+            f"flow {flow_id} was changed meanwhile, so nothing was ordered. Shown: {shown}. Now: {now}. Look again and "
+            "decide again"
+        )
     if changed == record:
         yield f"{flow_id} is {record.state} already"
         yield from _open_stopped_topics(target, changed)  # an earlier order may have died before it did
         return
     with ControlWriter(target, client_id="watershed-flow") as writer:
-        write_flow_order(writer, record, changed, order, actor)
+        write_flow_order(writer, record, changed, order, actor, breach)
     yield from _open_stopped_topics(target, changed)
     if breach is not None and not breach.is_open(changed):
         yield f"{flow_id} was {describe_breach(breach)}; that is answered now"
     yield f"{flow_id}: {record.state} -> {changed.state}" + (" (restarted)" if order == "restart" else "")
+
+
+def _describe_basis(record: FlowRecord, order: FlowOrder, breach: BudgetBreach | None) -> str:
+    """What the flow has to be still when the order is given. breach: the open one; an order to run would answer it, so
+    it has to be the one that a person saw."""
+    if breach is None or FLOW_ORDERS[order] != "running":
+        return _describe_desired(record)
+    return f"{_describe_desired(record)}, breach {breach.number} open"
 
 
 def _describe_desired(record: FlowRecord) -> str:

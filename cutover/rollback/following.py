@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from watershed.cutover.actions import JsonObject, ReadFlow, Rejoin, ServeTopics, StartFlow
 from watershed.cutover.observations import ObservedFlow, RejoinResult
 from watershed.cutover.polling import ActionGenerator, perform_action
@@ -30,7 +32,7 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
             seen = yield from perform_action(ServeTopics(again, flow.id), ObservedFlow, context.policy)
         if seen.state == "stopped":
             seen = yield from perform_action(StartFlow(flow.id), ObservedFlow, context.policy)
-        sentences.append(f"flow {flow.id} is {seen.state} and copies {', '.join(again)} again")
+        sentences.append(_describe_return(flow.id, again, seen))
     if left:
         sentences.append(
             f"flow {flow.id} stays without {'; '.join(f'{topic} ({why})' for topic, why in sorted(left.items()))}: "
@@ -39,6 +41,16 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
             "out what was carried back; it has no way back (`rollback: {none: …}`)"
         )
     return "; ".join(sentences)
+
+
+def _describe_return(flow: str, topics: Sequence[str], seen: ObservedFlow) -> str:
+    """That the flow copies these topics again; where a person or a budget stopped some, who did and what to do."""
+    stopped = sorted({seen.paused_topics[topic] for topic in topics if topic in seen.paused_topics})
+    if seen.state != "running":
+        stopped = [f"it is {seen.state}", *stopped]
+    if not stopped:
+        return f"flow {flow} is {seen.state} and copies {', '.join(topics)} again"
+    return f"flow {flow} has {', '.join(topics)} again and does not copy all of it now: {'; '.join(stopped)}"
 
 
 def _returns(context: RunContext) -> JsonObject:

@@ -53,24 +53,32 @@ def read_expected_partitions(plan: str) -> dict[str, Any]:
     return {"places": places, "standing": standing}
 
 
-def read_failed_budgets(plan: str) -> dict[str, str]:
-    """`flow/number` of each budget breach by which a flow of the plan with `slo.on_breach: fail` stands still → what
-    happened, and the command that lets the flow go on."""
+def read_failed_budgets(plan: str) -> dict[str, dict[str, str]]:
+    """Budget breaches by which flows with `slo.on_breach: fail` stand still, in all targets of the plan.
+
+    breaches: `flow/number` → what happened, and the command that lets the flow go on. unread: alias → why a target
+    cannot be asked; the others are told all the same. What counts is what was applied: a flow of the topology that
+    came after the plan, or got its budget later, is told, too."""
     from watershed.clusters.budget_breaches import explain_breach, pick_open_breach, read_budget_breaches
+    from watershed.clusters.errors import ClusterError
     from watershed.clusters.flow_records import read_flows
     from watershed.clusters.settings import resolve_connection_settings
 
     compiled = find_frozen_plan(plan).read()
-    failing = [flow for flow in compiled.flows if flow.breach is not None and flow.breach.action == "fail"]
-    found = {}
-    for alias in sorted({flow.target for flow in failing}):
-        settings = resolve_connection_settings(compiled.cluster(alias))
-        records, breaches = read_flows(settings), read_budget_breaches(settings)
-        for record in (records.get(flow.id) for flow in failing if flow.target == alias):
+    found: dict[str, str] = {}
+    unread: dict[str, str] = {}
+    for alias in sorted({flow.target for flow in compiled.flows}):
+        try:
+            settings = resolve_connection_settings(compiled.cluster(alias))
+            records, breaches = read_flows(settings), read_budget_breaches(settings)
+        except ClusterError as trouble:
+            unread[alias] = str(trouble)
+            continue
+        for record in records.values():
             breach = pick_open_breach(record, breaches)
-            if breach is not None and breach.action == "fail":
+            if breach is not None and breach.action == "fail" and record.topology == compiled.topology:
                 found[f"{breach.flow}/{breach.number}"] = explain_breach(record, breaches)
-    return found
+    return {"breaches": found, "unread": unread}
 
 
 def read_newest_reports(plan: str) -> list[dict[str, Any]]:

@@ -194,7 +194,9 @@ class ControlTopicsView:
         return {
             flow: breach
             for flow, breach in self.breaches.items()
-            if flow in self.flows and breach.number > self.flows[flow].get("answered_breaches", 0)
+            if flow in self.flows
+            and not breach.answered
+            and breach.number > self.flows[flow].get("answered_breaches", 0)
         }
 
     def _fleet(self, key: str, value: dict[str, Any] | None, *, gone: bool) -> None:

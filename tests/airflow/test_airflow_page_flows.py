@@ -176,6 +176,8 @@ def test_only_the_newest_breach_that_nobody_answered_is_open(sites: Plan) -> Non
     assert take(replace(record, answered_breaches=1)) == [record.key]
     assert take(replace(record, answered_breaches=2)) == []
     assert take(replace(breach, number=3)) == [record.key]
+    assert take(replace(breach, number=3, answered=True)) == []
+    assert take(replace(breach, number=4)) == [record.key]
     view.take([FollowedRecord(FLOWS_TOPIC, 0, breach.key, b"{}")])
     assert list(view.snapshot(NOW).breaches) == [record.key], "what cannot be read changes nothing"
     view.take([FollowedRecord(FLOWS_TOPIC, 0, breach.key, None)])

@@ -175,6 +175,9 @@ RECORDS: dict[str, Any] = {
     "BudgetBreach:now": BudgetBreach(
         "a-to-b", 3, "fail", "slo.lag.max", 60_000, 91_500, "orders", 11, "host-w-7", NOW
     ),
+    "BudgetBreach:answered": BudgetBreach(
+        "a-to-b", 3, "fail", "slo.lag.max", 60_000, 91_500, "orders", 11, "host-w-7", NOW, answered=True
+    ),
     "WithheldRights:now": WithheldRights(
         "a-to-b", (InventoryAcl("User:x", "WRITE", "ALLOW", "TOPIC", "orders", "LITERAL", "10.0.0.1"),), NOW
     ),

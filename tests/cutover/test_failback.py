@@ -177,6 +177,17 @@ def test_the_standby_follows_again_where_it_may() -> None:
     assert f"flow {FORWARD} is running and copies clicks, orders again" in " ".join(world.said)
 
 
+def test_a_standby_that_a_budget_stopped_is_not_said_to_follow() -> None:
+    log = FakeLog()
+    world = a_returned_source(log, lag_ticks=0)
+    stopped = f"flow {FORWARD} is paused by slo.lag.max"
+    world.paused[None] = dict.fromkeys(("clicks", "orders"), stopped)
+    a_failback(world, log).run()
+    told = " ".join(world.said)
+    assert f"flow {FORWARD} has clicks, orders again and does not copy all of it now: {stopped}" in told
+    assert "and copies clicks" not in told
+
+
 def test_the_steps_are_known_without_any_cluster() -> None:
     course = preview_failback(back_plan())
     assert course.steps[0].name == "divergence"

@@ -131,6 +131,13 @@ def test_a_loss_is_never_accepted_by_itself() -> None:
     assert (world.flow_state, world.retired[None]) == ("running", set())
 
 
+def test_a_refused_failover_answers_no_breach() -> None:
+    failover = a_failover(a_dead_source(), FakeLog(), approve=approve_all)
+    failover.run()
+    [started, _] = [each for each in failover.journal.chain.entries if each.deed == "StartFlow"]
+    assert (started.step, started.observation["answers_breach"]) == ("undo_stop_forwarding", False)
+
+
 def test_a_person_is_shown_the_loss() -> None:
     world, log, asked = a_dead_source(), FakeLog(), []
 

@@ -276,11 +276,31 @@ def test_a_budget_that_stopped_a_flow_is_answered(
     assert any("paused by slo.lag.max (1m): orders-0 was 91.0 s behind" in line for line in proposal.lines)
     said = list(proposal.carry_out("ann"))
     assert said[0].endswith("that is answered now")
-    _, (_, _, value) = written
+    _, (_, key, mark), (_, _, value) = written
+    assert (key, mark["number"], mark["answered"]) == (breach.key, 2, True), "first: then may come breach 3"
     assert (value["state"], value["answered_breaches"]) == ("running", 2)
     records[str(FLOW.id)] = replace(records[str(FLOW.id)], answered_breaches=2)  # and another one opened meanwhile
     with pytest.raises(OperationRefused, match="Now: running, generation 1, breach 2 answered"):
         list(proposal.carry_out("bob"))
+
+
+def test_an_order_answers_no_breach_that_nobody_was_shown(
+    written: list[tuple[str, str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = FlowRecord(FLOW, "sha256:1", "shop")
+    breach = BudgetBreach(str(FLOW.id), 1, "pause", "slo.lag.max", 60_000, 91_000, "orders", 0, "w1", 0)
+    known: dict[str, BudgetBreach] = {}
+    monkeypatch.setattr(flow_state, "read_flow_to_change", lambda _target, _name: record)
+    monkeypatch.setattr(flow_state, "read_partition_statuses", lambda _target: [])
+    monkeypatch.setattr(flow_state, "describe_moved_applications", lambda *_: [])
+    monkeypatch.setattr(flow_state, "read_budget_breaches", lambda _target: known)
+    restart = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "restart")
+    pause = flow_state.propose_flow_order(PLAN, lambda _alias: NOWHERE, str(FLOW.id), "pause")
+    known[str(FLOW.id)] = breach  # while the question is open
+    with pytest.raises(OperationRefused, match="generation 1, breach 1 open"):
+        list(restart.carry_out("ann"))
+    assert written == []
+    assert list(pause.carry_out("ann")) == [f"{FLOW.id}: running -> paused"], "a pause answers nothing"
 
 
 def test_a_flow_that_was_never_applied_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

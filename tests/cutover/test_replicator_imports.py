@@ -34,7 +34,10 @@ ARITHMETIC = {
 LIVE = {
     "adoption.decision_writer": ({"write_decisions"}, "Rejoin leaves decisions for the workers"),
     "apply": ({"apply_plan"}, "a drill applies the flows over its copies"),
-    "flow_state_order": ({"answer_breach"}, "StartFlow answers the budget by which a flow stands still"),
+    "flow_state_order": (
+        {"answer_breach", "write_breach_answer"},
+        "StartFlow answers the budget by which a flow stands still",
+    ),
     "ledger.ledger": ({"read_ledger"}, "Rejoin compares the ledgers of both sides"),
     "ledger.ledger_follower": ({"LedgerFollower"}, "ReadCopies follows the ledger while a step waits"),
     "recovery.divergence": ({"read_divergence"}, "FindDivergence reads the old primary's own records"),

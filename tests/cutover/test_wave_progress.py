@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.cutover.fake_log import FakeLog
 from tests.cutover.spoils import verdict
-from tests.cutover.world import World, a_migration
+from tests.cutover.world import POLICY, World, a_migration
 from watershed.cutover.journal.hash_chain import TAKEOVER_STEP, JournalEntry
-from watershed.cutover.overdue_runs import LIMIT_KEY
+from watershed.cutover.overdue_runs import LIMIT_KEY, is_overdue
 from watershed.cutover.proof_standing import ProofStanding, find_journal_proofs, pick_newest_proofs
 from watershed.cutover.wave_progress import WaveProgress, list_wave_progress
 
@@ -17,8 +18,8 @@ FLOW = "onprem-to-cloud"
 NOW_MS = 0  # long before any step could be overdue
 
 
-def journaled(world: World) -> Sequence[JournalEntry]:
-    migration = a_migration(world, FakeLog())
+def journaled(world: World, **changes: Any) -> Sequence[JournalEntry]:
+    migration = a_migration(world, FakeLog(), **changes)
     migration.run()
     return migration.journal.chain.entries
 
@@ -108,6 +109,33 @@ def test_what_has_no_limit_is_overdue_after_hours_and_a_person_never() -> None:
     assert list_wave_progress(entries[: approval + 1], 10**15)[0].state == "waiting"
     before = replace(entries[proof], observation={"undo": False})  # as v0.1.0 wrote it
     assert list_wave_progress([*entries[:proof], before], 10**15)[0].state == "under_way"
+
+
+def test_a_run_that_ended_unfinished_has_no_process_that_died() -> None:
+    entries = journaled(World())
+    begun = next(n for n, each in enumerate(entries) if each.step == "stop_consumers" and each.kind == "intent")
+    assert is_overdue(entries[: begun + 1], 10**15)
+    for state in ("stopped", "rollback_incomplete"):
+        ended = replace(entries[begun], kind="outcome", deed=state, observation={"state": state})
+        assert not is_overdue([*entries[: begun + 1], ended], 10**15)
+        again = [*entries[: begun + 1], ended, taken_over(entries[begun]), entries[begun]]
+        assert is_overdue(again, 10**15), "it went on, and its process died"
+
+
+def test_a_step_that_asks_a_person_on_its_way_is_never_overdue() -> None:
+    """`gates.after` has an approval: the soak asks, however long its own limit is."""
+    for persons, state in (((), "overdue"), (("ops",), "waiting")):
+        entries = journaled(World(), policy=replace(POLICY, soak_approvals=persons))
+        begun = next(n for n, each in enumerate(entries) if each.step == "soak")
+        for upto in (entries[: begun + 1], [*entries[: begun + 1], taken_over(entries[begun])]):
+            is_dead = state == "overdue" and upto[-1].step == "soak"
+            assert is_overdue(upto, 10**15) == is_dead
+        assert list_wave_progress(entries[: begun + 1], 10**15) == [WaveProgress("all", "soak", state)]
+    assert list_wave_progress([*entries[: begun + 1], taken_over(entries[begun])], 10**15)[0].state == "waiting"
+
+
+def taken_over(entry: JournalEntry) -> JournalEntry:
+    return replace(entry, step=TAKEOVER_STEP, observation={})
 
 
 def ends(entry: JournalEntry) -> bool:

@@ -163,6 +163,11 @@ def test_a_worker_tells_it_once(scene: Scene) -> None:
     assert [each.number for each in scene.breaches] == [1, 1]
 
 
+def test_a_breach_behind_a_record_that_lost_its_number_is_the_next(scene: Scene) -> None:
+    scene.make_late(scene.build_watch(), RECORD, breaches={"a-to-b": replace(BREACH, answered=True)})
+    assert [each.number for each in scene.breaches] == [2]
+
+
 def test_two_workers_at_once_make_one_breach(scene: Scene) -> None:
     scene.make_late(scene.build_watch("w1"))
     scene.make_late(scene.build_watch("w2"), partition=1)
@@ -227,6 +232,10 @@ def test_orders_answer_a_breach() -> None:
     again = replace(BREACH, number=2)
     assert pick_open_breach(answer_breach(RECORD, BREACH), {"a-to-b": again}) == again
     assert pick_open_breach(None, {"a-to-b": BREACH}) is None
+    marked = replace(BREACH, answered=True)
+    assert pick_open_breach(RECORD, {"a-to-b": marked}) is None, (
+        "v0.1.0 has written the record again, without the number"
+    )
 
 
 @pytest.mark.parametrize(("action", "state"), [("pause", "paused"), ("fail", "over_budget")])

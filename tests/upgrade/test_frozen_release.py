@@ -35,7 +35,7 @@ TOPOLOGIES = FROZEN / "topologies"  # of which the DAGs are frozen
 _OWN_HEARTBEAT = "a worker writes its own heartbeat, and nobody writes it again; v0.1.0 shows less of it"
 ADDED_FIELDS: dict[str, dict[str, str]] = {
     "FlowRecord": {
-        "answered_breaches": "without it the flow stands still by a breach that was answered, and `resume` answers it "
+        "answered_breaches": "the breach's own record says that it was answered, too, so the flow does not stand still "
         "again; v0.1.0 writes no record again whose flow has a budget that acts, because it cannot read the flow"
     },
     "WorkerHeartbeat": dict.fromkeys(
@@ -44,8 +44,9 @@ ADDED_FIELDS: dict[str, dict[str, str]] = {
 }
 # Kinds of control records that v0.1.0 does not know, with why it may pass them over.
 ADDED_KINDS: dict[str, str] = {
-    "BudgetBreach": "v0.1.0 names its key in the log once and passes it over. It copies nothing of such a flow: "
-    "`breach` in the flow's record is unknown to it, so it leaves the whole flow alone"
+    "BudgetBreach": "v0.1.0 names its key in the log once and passes it over. `breach` in the flow's record is unknown "
+    "to it, so it goes on by the record that it read before, and copies although the budget stopped the flow. So all "
+    "workers are upgraded before `topology apply` (docs/upgrade.md)"
 }
 # DAG → tasks that were added, and triggers with arguments that were added behind a default. A run of v0.1.0 has none.
 ADDED_TASKS: dict[str, set[str]] = {}

@@ -4,6 +4,7 @@ lateness does not stop it again; nothing is lost or doubled."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,7 @@ from watershed.cli.status import _flows
 from watershed.clusters.admin import Admin
 from watershed.clusters.budget_breaches import explain_breach, pick_open_breach, read_budget_breaches
 from watershed.clusters.control_records import read_control_log
-from watershed.clusters.control_topics import FLOWS_TOPIC
+from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
 from watershed.clusters.flow_records import read_flows
 from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.cutover.actions import ReadFlow, StartFlow
@@ -126,6 +127,9 @@ def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path, monk
             handler = LiveActionHandler(plan, flow, scene.settings, SimpleNamespace(), time.time)  # type: ignore[arg-type]
             seen: Any = handler.answer(ReadFlow())
             assert "topology flow resume" in seen.paused_topics[topic_name]
+            seen = handler.answer(StartFlow(scene.flow, answers_breach=False))  # a failover that was refused
+            assert seen.paused_topics
+            assert scene.find_breach() == breach
 
             told = scene.order(plan, "resume")
             assert "that is answered now" in told[0]
@@ -147,6 +151,14 @@ def test_a_budget_pauses_a_slow_flow_once(kafka_pair, topic_name, tmp_path, monk
         started: Any = handler.answer(StartFlow(scene.flow, {}))
         assert (started.state, dict(started.paused_topics)) == ("running", {}), "a run that starts a flow answers it"
         wait_copied(scene.settings, plan, topic_name, PARTITIONS)
+    cloud = scene.settings["cloud"]
+    assert read_budget_breaches(cloud)[scene.flow].answered
+    with ControlWriter(cloud, "a test") as writer:  # a breach that nobody answers, and a tombstone for the flow
+        writer.put(FLOWS_TOPIC, breach.key, replace(breach, number=3).to_json(), 0)
+        assert scene.find_breach().number == 3
+        writer.put(FLOWS_TOPIC, scene.flow, None, 0)
+    scene.apply("pause")
+    assert scene.find_breach() is None, "the flow begins anew"
     kinds = [line["id"] if line["kind"] == "pause" else line["kind"] for line in scene.list_lines()]
     assert kinds == ["breach-1", "resume", "breach-2"]
     print(f"{assert_exact_copy(scene.settings, plan, topic_name, PARTITIONS)} records, each once")

@@ -393,6 +393,7 @@ class Worker:
                 task.gap_method = assignment.gap_method
                 self._pause(task, is_paused=assignment.is_paused)
                 if task.held is not None:
+                    task.forget_pending()
                     self._halt(task, task.held.error)
                 if task.record is not assignment.record:
                     self._apply_record(task, assignment.record)
@@ -410,6 +411,7 @@ class Worker:
         task.is_paused = is_paused
         if is_paused:
             task.waiting_for = ""
+            task.forget_pending()
             self._halt(task, "paused")
 
     def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
@@ -429,6 +431,7 @@ class Worker:
         if not can_keep_copying(task.record.flow, record.flow):
             self._halt(task, "changed")
         if record.state != "running":
+            task.forget_pending()
             self._halt(task, record.state)
         is_other_end = record.end_revision != task.record.end_revision
         task.record = record

@@ -306,7 +306,7 @@ class PartitionTask:
         return () if active is None else (str(active.counted), active.hindrance, str(active.replica))
 
     def _remedy(self) -> str | None:
-        if self.held is not None:
+        if self.held is not None and self.stopped is None:  # a halt comes first, in the state too
             return self.held.remedy
         halt = self._told_halt
         return halt.remedy_for(self.key.flow, self.key.topic, self.key.partition) if halt is not None else None
@@ -320,7 +320,7 @@ class PartitionTask:
         return self.pending if is_waiting else None
 
     def _error(self) -> str | None:
-        if self.held is not None:
+        if self.held is not None and self.stopped is None:
             return self.held.error
         halt = self._told_halt
         if halt is not None and halt is self.pending:

@@ -18,6 +18,7 @@ from typing import Final
 
 from watershed.clusters.budget_breaches import BudgetBreach, describe_breach
 from watershed.clusters.control_topics import FLOWS_TOPIC, ControlWriter
+from watershed.clusters.control_values import ControlValue
 from watershed.clusters.errors import ClusterError
 from watershed.clusters.flow_records import FlowRecord
 from watershed.replicator.flow_state_order import build_breach_line
@@ -119,22 +120,38 @@ class BreachWatch:
         self, key: PartitionKey, seen: ObservedLag, record: FlowRecord, policy: BreachPolicy, number: int, now: float
     ) -> None:
         flow = key.flow
-        written, at = self._written.get(flow, (0, 0.0))
-        if written == number and now - at < _AGAIN_S:
+        if self._has_just_written(flow, number, now):
             return
-        self._written[flow] = number, now
         breach = BudgetBreach(
             flow, number, policy.action, ACTING_BUDGET, policy.lag_max_ms, seen.lag_ms,
             key.topic, key.partition, self._worker, int(time.time() * 1000),
         )  # fmt: skip
         # The record has the effect, so it comes first. Both have one key a breach, whoever writes them.
-        for place, value in ((breach.key, breach.to_json()), build_breach_line(breach, record)):
-            self._writer.put_nowait(FLOWS_TOPIC, place, value, 0, on_done=partial(_note_written, flow))
+        self._write(breach, now, (breach.key, breach.to_json()), build_breach_line(breach, record))
         log.error(
             "budget exceeded",
             extra={"flow": flow, "topic": key.topic, "partition": key.partition,
                    "action": policy.action, "seen": describe_breach(breach)},
         )  # fmt: skip
+
+    def restore(self, breaches: Iterable[BudgetBreach]) -> None:
+        """Write these again. A worker that woke up has written an earlier number over them, and whoever reads the topic
+        from its start would take that one, which is answered, for the newest."""
+        now = time.monotonic()
+        for breach in breaches:
+            if not self._has_just_written(breach.flow, breach.number, now):
+                self._write(breach, now, (breach.key, breach.to_json()))
+                log.warning("breach restored", extra={"flow": breach.flow, "number": breach.number})
+
+    def _has_just_written(self, flow: str, number: int, now: float) -> bool:
+        written, at = self._written.get(flow, (0, 0.0))
+        return written == number and now - at < _AGAIN_S
+
+    def _write(self, breach: BudgetBreach, now: float, *records: tuple[str, ControlValue]) -> None:
+        """Keys and values, the breach's own first."""
+        self._written[breach.flow] = breach.number, now
+        for key, value in records:
+            self._writer.put_nowait(FLOWS_TOPIC, key, value, 0, on_done=partial(_note_written, breach.flow))
 
 
 def _is_to_copy(task: PartitionTask, record: FlowRecord) -> bool:

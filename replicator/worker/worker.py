@@ -267,8 +267,11 @@ class Worker:
             self._published = now
             self._registry.write_positions()
             self._publish()
-            newest = {breach.flow: breach for breach in self._desired.breaches.values()}
+            breaches = self._desired.breaches
+            newest = {breach.flow: breach for breach in breaches.values()}
             self._breach_watch.step(self._tasks.values(), flows, newest)
+            overtaken = [breach for key, breach in breaches.items() if key in self._desired.overtaken]
+            self._breach_watch.restore(breach for breach in overtaken if breach.flow in flows)
 
     def _list_busy(self) -> list[PartitionTask]:
         """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this, so it

@@ -254,6 +254,18 @@ def test_an_answer_ends_it_and_the_same_lateness_does_not_begin_it_again(scene: 
     assert [each.number for each in scene.breaches] == [1, 2], "within its budget again, and late again"
 
 
+def test_a_breach_that_an_earlier_one_covers_is_written_again(scene: Scene) -> None:
+    """Without its line in the journal, which is there."""
+    watch, second = scene.build_watch(), replace(BREACH, number=2)
+    for _ in range(3):
+        watch.restore([second])
+    assert [(each, len(scene.writer.records)) for each in scene.breaches] == [(second, 1)]
+    scene.now += 10  # it was lost on its way
+    watch.restore([second])
+    watch.restore([])
+    assert scene.breaches == [second, second]
+
+
 def test_an_open_breach_is_not_told_again(scene: Scene) -> None:
     watch = scene.build_watch()
     scene.make_late(watch, breaches={"a-to-b": BREACH})

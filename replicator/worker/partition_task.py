@@ -40,7 +40,7 @@ class Repeated:
         """With what came at `now`. Something else begins a new row."""
         return Repeated(what, self.times + 1, self.since) if what == self.what else Repeated(what, 1, now)
 
-    def lasts(self, now: float) -> bool:
+    def is_lasting(self, now: float) -> bool:
         """Whether it came often enough, and for long enough, to be taken for true."""
         return self.times >= _TIMES_THE_SAME and now - self.since >= SAME_FOR_S
 
@@ -208,11 +208,11 @@ class PartitionTask:
             self._observe_lost_offsets(trouble, now)
             return
         self._reasons = self._reasons.note(trouble.reason, now)
-        if trouble.halts_as is not None and self._reasons.lasts(now):
+        if trouble.halts_as is not None and self._reasons.is_lasting(now):
             self.record_trouble(Halt(trouble.halts_as, f"{trouble.reason}, {self._reasons.times} times in a row"), now)
             return
         self._foreseen = self._foreseen.note(trouble.pending.state if trouble.pending is not None else "", now)
-        self.waiting_for, self.pending = trouble.reason, trouble.pending if self._foreseen.lasts(now) else None
+        self.waiting_for, self.pending = trouble.reason, trouble.pending if self._foreseen.is_lasting(now) else None
         if self.pending is not None:
             self._observe_lost_offsets(self.pending, now)
         self.not_before = now + self.delay

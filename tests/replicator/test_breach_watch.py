@@ -89,10 +89,11 @@ def test_brokers_that_do_not_answer_are_no_breach() -> None:
 
 def test_the_end_of_an_outage_is_no_breach() -> None:
     """What piled up in it is caught up with, as at a first copy, and then the budget counts again."""
-    outage = [(0.0, CAUGHT_UP), (1.0, LATE), *((at, None) for at in range(2, 3_600, 30))]
-    backlog = [(at, ObservedLag(at - 3_590, 100, 10 * LIMIT)) for at in range(3_600, 3_680)]
-    assert not is_breach(*outage, *backlog)
-    recovered = [*outage, *backlog, (3_700, ObservedLag(101, 101, 0)), (3_701, LATE)]
+    looks: list[tuple[float, ObservedLag | None]] = [(0, CAUGHT_UP), (1, LATE)]
+    looks += [(at, None) for at in range(2, 3_600, 30)]
+    looks += [(at, ObservedLag(at - 3_590, 100, 10 * LIMIT)) for at in range(3_600, 3_680)]
+    assert not is_breach(*looks)
+    recovered = [*looks, (3_700, ObservedLag(101, 101, 0)), (3_701, LATE)]
     assert not is_breach(*recovered)
     assert is_breach(*recovered, (3_701 + BREACH_HOLD_S, LATE))
 

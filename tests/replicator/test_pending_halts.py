@@ -75,13 +75,15 @@ def test_another_halt_in_sight_begins_to_count_anew() -> None:
 
 
 def test_what_was_in_sight_before_a_copy_or_a_pause_does_not_count() -> None:
-    for end in (lambda task: task.attach_copy(active_copy_of()), PartitionTask.forget_pending):
+    for is_copied in (True, False):
         task = start_task()
         for now in (3.0, 6.0):
             task.record_trouble(WAIT, now)
-        end(task)
-        if task.active is not None:
+        if is_copied:
+            task.attach_copy(active_copy_of())
             task.detach_copy()
+        else:
+            task.forget_pending()
         assert task.report("w", 1).remedy is None
         task.record_trouble(WAIT, 86_400.0)
         assert task.report("w", 1).state == "retrying"

@@ -193,6 +193,45 @@ def test_a_worker_tells_it_once(scene: Scene) -> None:
     assert [each.number for each in scene.breaches] == [1, 1]
 
 
+def test_two_workers_at_once_make_one_breach(scene: Scene) -> None:
+    scene.make_late(scene.build_watch("w1"))
+    scene.make_late(scene.build_watch("w2"), partition=1)
+    assert len({key for key, _ in scene.writer.records}) == 2, "a record and a line, whoever wrote them"
+    assert [each.number for each in scene.breaches] == [1, 1]
+    answered = answer_breach(RECORD, scene.breaches[0])
+    assert not scene.breaches[1].is_open(answered), "one answer ends both, also where the second comes behind it"
+
+
+def test_an_answer_ends_it_and_the_same_lateness_does_not_begin_it_again(scene: Scene) -> None:
+    watch = scene.build_watch()
+    scene.make_late(watch)
+    answered, known = answer_breach(RECORD, BREACH), {"a-to-b": BREACH}
+    scene.now += 5
+    scene.look(watch, LATE, answered, known)  # the pause in between was not even seen
+    scene.stay_late(watch, 1_000, answered, breaches=known)
+    assert len(scene.breaches) == 1
+    scene.make_late(watch, answered, breaches=known)
+    assert [each.number for each in scene.breaches] == [1, 2], "within its budget again, and late again"
+
+
+def test_a_breach_that_an_earlier_one_covers_is_written_again(scene: Scene) -> None:
+    """Without its line in the journal, which is there."""
+    watch, second = scene.build_watch(), replace(BREACH, number=2)
+    for _ in range(3):
+        watch.restore([second])
+    assert [(each, len(scene.writer.records)) for each in scene.breaches] == [(second, 1)]
+    scene.now += 10  # it was lost on its way
+    watch.restore([second])
+    watch.restore([])
+    assert scene.breaches == [second, second]
+
+
+def test_an_open_breach_is_not_told_again(scene: Scene) -> None:
+    watch = scene.build_watch()
+    scene.make_late(watch, breaches={"a-to-b": BREACH})
+    assert not scene.breaches
+
+
 def test_a_worker_that_was_frozen_begins_anew(scene: Scene) -> None:
     """Another worker has served its partitions, and may have stopped the flow, and somebody let it go on."""
     watch = scene.build_watch()
@@ -231,45 +270,6 @@ def test_a_report_from_before_the_first_answer_arms_nothing(scene: Scene) -> Non
         copy = SimpleNamespace(trouble=None, source=SimpleNamespace(end=end))
         scene.look(watch, ObservedLag(12, 12, 0), active=SimpleNamespace(copy=copy, source_seen_at=scene.now))
     scene.stay_late(watch, 2 * BREACH_HOLD_S)
-    assert not scene.breaches
-
-
-def test_two_workers_at_once_make_one_breach(scene: Scene) -> None:
-    scene.make_late(scene.build_watch("w1"))
-    scene.make_late(scene.build_watch("w2"), partition=1)
-    assert len({key for key, _ in scene.writer.records}) == 2, "a record and a line, whoever wrote them"
-    assert [each.number for each in scene.breaches] == [1, 1]
-    answered = answer_breach(RECORD, scene.breaches[0])
-    assert not scene.breaches[1].is_open(answered), "one answer ends both, also where the second comes behind it"
-
-
-def test_an_answer_ends_it_and_the_same_lateness_does_not_begin_it_again(scene: Scene) -> None:
-    watch = scene.build_watch()
-    scene.make_late(watch)
-    answered, known = answer_breach(RECORD, BREACH), {"a-to-b": BREACH}
-    scene.now += 5
-    scene.look(watch, LATE, answered, known)  # the pause in between was not even seen
-    scene.stay_late(watch, 1_000, answered, breaches=known)
-    assert len(scene.breaches) == 1
-    scene.make_late(watch, answered, breaches=known)
-    assert [each.number for each in scene.breaches] == [1, 2], "within its budget again, and late again"
-
-
-def test_a_breach_that_an_earlier_one_covers_is_written_again(scene: Scene) -> None:
-    """Without its line in the journal, which is there."""
-    watch, second = scene.build_watch(), replace(BREACH, number=2)
-    for _ in range(3):
-        watch.restore([second])
-    assert [(each, len(scene.writer.records)) for each in scene.breaches] == [(second, 1)]
-    scene.now += 10  # it was lost on its way
-    watch.restore([second])
-    watch.restore([])
-    assert scene.breaches == [second, second]
-
-
-def test_an_open_breach_is_not_told_again(scene: Scene) -> None:
-    watch = scene.build_watch()
-    scene.make_late(watch, breaches={"a-to-b": BREACH})
     assert not scene.breaches
 
 

@@ -75,11 +75,10 @@ def _describe_moves(flow: dict[str, Any]) -> Iterator[str]:
 
 
 def render_flow_lag(flow: Mapping[str, Any], *, sized: bool = True) -> str:
-    """`1,204 (3.1 MB)`, `-` when not known, `≥ 1,204` where it may be more: nobody looks at the source while the flow
-    stands still, or one of its partitions has not been looked at. flow: a row of `topology status --format json`."""
+    """`1,204 (3.1 MB)`, `-` when not known, `≥ 1,204` where it may be more. flow: a row of `topology status --format
+    json`."""
     records, size = flow["lag_records"], flow["lag_bytes"] if sized else None
     if records is None:
         return "-"
-    stands_still = flow["state"] in ("paused", "stopped")
-    is_bound = stands_still or any(row["lag_records"] is None for row in flow["partitions"])
-    return ("≥ " if is_bound else "") + f"{records:,}" + (f" ({render_decimal_size(size)})" if size else "")
+    least = "≥ " if flow["lag_is_lower_bound"] else ""
+    return f"{least}{records:,}" + (f" ({render_decimal_size(size)})" if size else "")

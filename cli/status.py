@@ -87,7 +87,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
     from watershed.clusters.latency_buckets import describe_latency
     from watershed.clusters.partition_status_records import read_status_reports
     from watershed.clusters.worker_heartbeats import add_worker_latencies
-    from watershed.replicator.worker.flow_state import pick_worst_state
+    from watershed.replicator.worker.flow_state import is_lag_lower_bound, pick_worst_state
 
     now = int(time.time() * 1000)  # before the reading: what is older than it by that time is not silent
     desired = {flow_id: record for each in targets.values() for flow_id, record in read_flows(each).items()}
@@ -109,13 +109,15 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
         breach = pick_open_breach(record, breaches)
         if breach is not None and breach.action == "pause" and wanted == "running":
             wanted = "paused"
+        state = wanted if wanted != "running" else pick_worst_state(states or {"starting"})
         rows.append(
             {
                 "id": flow.id,
-                "state": wanted if wanted != "running" else pick_worst_state(states or {"starting"}),
+                "state": state,
                 "desired": wanted,
                 "guarantee": record.guarantee if record else None,
                 "lag_records": sum(lags) if lags else None,
+                "lag_is_lower_bound": is_lag_lower_bound(state, (row["lag_records"] for row in partitions)),
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
                 "lag_ms": max(waits) if waits else None,
                 "event_age_ms": max((row["event_age_ms"] or 0 for row in partitions), default=None),

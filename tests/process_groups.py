@@ -10,7 +10,8 @@ SESSIONS = "tests/spark/sessions/"
 # Files that share brokers: no other process starts such brokers, and no two files use them at the same time.
 PAIRS = {
     "faulty pair": tuple(
-        f"tests/replicator/brokers/test_fault_{name}.py" for name in ("disks", "network", "oddities", "restarts")
+        f"tests/replicator/brokers/test_fault_{name}.py"
+        for name in ("budgets", "disks", "network", "oddities", "restarts")
     ),
     "secured_cluster": tuple(
         f"tests/clusters/brokers/test_{name}.py"

@@ -101,7 +101,8 @@ FLOW_LAG_RECORDS: Final = MetricDefinition(
     "gauge",
     "records",
     _FLOW,
-    "Source offsets of the flow not copied yet, of all partitions together.",
+    "Source offsets of the flow not copied yet, of all partitions together. A flow that is paused or stopped as a "
+    "whole tells those that waited then; more may wait by now.",
     "both",
 )
 FLOW_LAG_BYTES: Final = MetricDefinition(

@@ -24,7 +24,13 @@ from watershed.plugins.page.cluster_snapshots import CLUSTER_ANSWER_S, SNAPSHOT_
 from watershed.plugins.page.folded_alerts import cut_alert_text, fold_alerts, list_remedy_operations
 from watershed.plugins.page.graph_layout import MAX_DRAWN_ARROWS, FlowArrow, build_flow_arrows, lay_out_graph
 from watershed.plugins.page.lag_history import build_charts
-from watershed.replicator.worker.flow_state import SILENT_STATE, is_halted, mark_if_silent, pick_worst_state
+from watershed.replicator.worker.flow_state import (
+    SILENT_STATE,
+    is_halted,
+    is_lag_lower_bound,
+    mark_if_silent,
+    pick_worst_state,
+)
 from watershed.topology.egress_compression import EgressCompression, describe_saved_bytes
 from watershed.topology.plan import Plan, PlanFlow
 from watershed.topology.record_transform import RecordTransform
@@ -186,6 +192,7 @@ def _build_flow_row(
         "partitions": len(reports),
         "states": dict(states),
         "lag_records": _sum(report.lag_records for report in reports),
+        "lag_is_lower_bound": is_lag_lower_bound(state, (report.lag_records for report in reports)),
         "lag_ms": max((report.lag_ms for report in reports if report.lag_ms is not None), default=None),
         "rate_bytes": sum(report.rate_bytes for report in reports),
         "error": cut_alert_text(loud.error) if loud is not None else None,
@@ -366,6 +373,7 @@ def _arrow(each: FlowArrow, by_id: Mapping[str, _Row]) -> _Row:
         "level": find_state_level(state),
         "states": dict(Counter(row["state"] for row in rows)),
         "lag_records": _sum(row["lag_records"] for row in rows),
+        "lag_is_lower_bound": any(row["lag_is_lower_bound"] for row in rows),
         "lag_ms": max((row["lag_ms"] for row in rows if row["lag_ms"] is not None), default=None),
         "rate_bytes": sum(row["rate_bytes"] for row in rows),
     }
@@ -376,6 +384,7 @@ def _totals(rows: Sequence[_Row]) -> _Row:
         "states": dict(Counter(row["state"] for row in rows)),
         "levels": dict(Counter(row["level"] for row in rows)),
         "lag_records": _sum(row["lag_records"] for row in rows),
+        "lag_is_lower_bound": any(row["lag_is_lower_bound"] for row in rows),
         "lag_ms": max((row["lag_ms"] for row in rows if row["lag_ms"] is not None), default=None),
         "rate_bytes": sum(row["rate_bytes"] for row in rows),
         "partitions": sum(row["partitions"] for row in rows),

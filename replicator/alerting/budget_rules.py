@@ -126,8 +126,7 @@ def _list_budget_alerts(topology: Topology, place: AlertPlace) -> Iterator[Alert
         if limit is not None:
             yield from _list_burn_alerts(flow, limit, place)
         yield from _list_lag_alerts(flow, place)
-        if flow.plan.breach is not None and flow.plan.breach.action == "pause":  # `fail` halts, and that has an alert
-            yield _build_paused_alert(flow, place)
+        yield _build_paused_alert(flow, place)
         end_to_end = read_flow_budgets(flow).end_to_end_max
         if end_to_end is not None:
             path = paths.get(flow.id)
@@ -190,14 +189,18 @@ def _list_lag_alerts(flow: Flow, place: AlertPlace) -> Iterator[AlertRule]:
 
 
 def _build_paused_alert(flow: Flow, place: AlertPlace) -> AlertRule:
-    """`WatershedLagOverMax` ends when the flow pauses, and this one begins. Both leave a window of a scrape between."""
+    """`WatershedLagOverMax` ends when the flow pauses, and this one begins. Both leave a window of a scrape between.
+
+    Every flow has it: one that an earlier file's `pause` has stopped stays so whatever the file says now, and where
+    nothing was stopped there is no series. What `fail` stops is halted, and that has an alert of its own.
+    """
     name, file = escape_annotation(flow.id), escape_annotation(place.file)
     matchers = f'{match_label("flow", [flow.id])},action="pause"'
     return AlertRule(
         "WatershedPausedByBudget", f"max by (flow) ({STOPPED_BY_BUDGET.name}{{{matchers}}}) == 1", "0s", "critical",
         f"Flow {name} was paused because it exceeded `slo.lag.max`",
-        f"The file says `slo.on_breach: pause`. Nothing is copied until a person resumes it: `topology status {file}` "
-        f"says which partition was late and when, `topology flow resume {name} {file}` lets it go on.",
+        f"Nothing is copied until a person resumes it: `topology status {file}` says which partition was late and "
+        f"when, `topology flow resume {name} {file}` lets it go on.",
         "a-budget-stopped-a-flow", place.topology, place.runbooks,
     )  # fmt: skip
 

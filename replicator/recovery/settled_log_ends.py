@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from watershed.replicator.partition_key import PartitionKey
 from watershed.topology.delivery_guarantee import LOG_SETTLE_S
 
-_GAP_S = 12.0  # that a worker hears nothing of its partitions: above the longest back-off (5 s) and a hanging broker
+# A loop that has not come round for longer was frozen, and its partitions may have been another worker's meanwhile. It
+# is above the longest back-off (5 s) and what a hanging broker takes.
+FROZEN_S: Final = 12.0
 
 
 class SettledLogEnds:
@@ -19,8 +22,8 @@ class SettledLogEnds:
 
     def note_round(self, now: float) -> None:
         """The worker's loop has come round: it has heard which partitions were taken from it (`forget`). A loop that
-        paused for longer than _GAP_S was frozen, and its partitions may have been another worker's meanwhile."""
-        if now - self._loop_at > _GAP_S:
+        paused for longer than FROZEN_S was frozen, and its partitions may have been another worker's meanwhile."""
+        if now - self._loop_at > FROZEN_S:
             self._loop_since = now
         self._loop_at = now
 
@@ -32,7 +35,7 @@ class SettledLogEnds:
         The inspections may be as far apart as they need while the worker's loop goes on (`note_round`).
         """
         seen, since, last = self._since.get((key, side), (end, now, now))
-        was_away = last < self._loop_since or now - max(last, self._loop_at) > _GAP_S
+        was_away = last < self._loop_since or now - max(last, self._loop_at) > FROZEN_S
         if seen != end or was_away:
             since = now
         self._since[key, side] = (end, since, now)

@@ -90,7 +90,7 @@ class DesiredState:
             (BREACH_PREFIX, self.breaches, BudgetBreach.from_json),
             ("", self.flows, FlowRecord.from_json),
         )
-        self.overtaken: set[str] = set()  # keys of supervisors whose newest record is of an epoch that is over
+        self.overtaken: set[str] = set()  # keys whose newest record is of one that woke up too late (`_is_overtaken`)
         self.unreadable: dict[str, str] = {}  # keys of records that say nothing we understand, and why
         self.there = False  # whether the topic has been found
         self._position = 0
@@ -178,6 +178,7 @@ class DesiredState:
         self.unreadable.pop(key, None)
         if payload is None:
             known.pop(key, None)
+            self.overtaken.discard(key)
             return
         try:
             self._keep(known, key, read(decode_control_value(payload), key))
@@ -212,10 +213,17 @@ class DesiredState:
         return True
 
     def _keep(self, known: dict[str, Any], key: str, record: Any) -> None:
-        """The newest record of a key counts, but not that of a supervisor whose epoch is over."""
-        if isinstance(record, SupervisorRecord):
-            if record.is_overtaken_by(self.supervisors.get(key)):
-                self.overtaken.add(key)
-                return
-            self.overtaken.discard(key)
+        """The newest record of a key counts, but not one that was written too late."""
+        if _is_overtaken(record, known.get(key)):
+            self.overtaken.add(key)
+            return
+        self.overtaken.discard(key)
         known[key] = record
+
+
+def _is_overtaken(record: Any, known: Any) -> bool:
+    """Whether who wrote `record` had not read `known` yet: a supervisor whose epoch is over, or a worker that takes a
+    flow's next breach for an earlier one, which is answered."""
+    if isinstance(record, SupervisorRecord):
+        return record.is_overtaken_by(known)
+    return isinstance(record, BudgetBreach) and known is not None and record.number < known.number

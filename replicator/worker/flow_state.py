@@ -9,9 +9,10 @@ from typing import Final
 
 from watershed.clusters.partition_status_records import PartitionStatus
 from watershed.clusters.worker_heartbeats import SILENT_MS
-from watershed.replicator.partition_states import COMPLETE
+from watershed.replicator.partition_states import COMPLETE, OVER_BUDGET, PAUSED, STOPPED
 
 SILENT_STATE: Final = "silent"  # no worker has reported lately; nobody writes this state down
+_STANDING_STILL: Final = frozenset({PAUSED, STOPPED, OVER_BUDGET})
 _NUMBER: Final = re.compile(r"\d+")
 _READ_CHARS, _LIKENESS_CHARS = 2_000, 500  # of an error that anybody may have written
 _ORDER: Final = (
@@ -55,6 +56,12 @@ def mark_if_silent(
     waited_ms = max(min(now_ms, now_ms if heard_ms is None else heard_ms) - report.at_ms, 0)
     lag_ms = report.lag_ms if flow_state == "stopped" else (report.lag_ms or 0) + waited_ms
     return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms, error=text)
+
+
+def is_lag_lower_bound(state: str, lags: Iterable[int | None]) -> bool:
+    """Whether more records may wait than the partitions' `lags` tell together: nobody looks at the source while the
+    flow stands still, or one of its partitions was not looked at (None). state: the flow's."""
+    return state in _STANDING_STILL or None in lags
 
 
 def pick_worst_state(states: Iterable[str]) -> str:

@@ -28,6 +28,23 @@ _SPREAD_S = 300.0
 _NEAR = 5_000  # a copy that is at most this many offsets behind the source's end counts as running
 
 
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """What came back in a row: `what`, how often, and since when (monotonic seconds)."""
+
+    what: str = ""
+    times: int = 0
+    since: float = 0.0
+
+    def note(self, what: str, now: float) -> Repeated:
+        """With what came at `now`. Something else begins a new row."""
+        return Repeated(what, self.times + 1, self.since) if what == self.what else Repeated(what, 1, now)
+
+    def is_lasting(self, now: float) -> bool:
+        """Whether it came often enough, and for long enough, to be taken for true."""
+        return self.times >= _TIMES_THE_SAME and now - self.since >= SAME_FOR_S
+
+
 @dataclass(slots=True)
 class PartitionTask:
     """One partition that this worker serves.
@@ -61,9 +78,8 @@ class PartitionTask:
     limit: CopyLimit | None = None  # how far it is copied, as the last inspection found; None: it has no end
     completion: PartitionEnd | None = None  # its end, once it is reached
     alone: bool = False  # inspect it alone: an inspection of several partitions failed
-    same: int = 0  # how often in a row the same reason came back
-    _last_reason: str = ""
-    _since: float = 0.0  # when that reason first came
+    _reasons: Repeated = Repeated()  # why it is inspected again, also across copies that did not get far
+    _foreseen: Repeated = Repeated()  # the state of a pending halt, since nothing was copied
     _source_position: int = -1
     _source_end: int = -1
     _target_end: int = -1
@@ -157,9 +173,14 @@ class PartitionTask:
 
     def attach_copy(self, active: ActiveCopy, note: str = "") -> None:
         """Copying begins: forget why the partition waited or was halted. note: what was given up for it."""
-        self.active, self.waiting_for, self.stopped, self.pending, self.note = active, "", None, None, note
+        self.active, self.waiting_for, self.stopped, self.note = active, "", None, note
+        self.forget_pending()
         self.alone, self.completion, self._reported_from = False, None, ()
         self._bytes, self._at, self._from = 0, time.monotonic(), active.copy.progress.copied_through
+
+    def forget_pending(self) -> None:
+        """It is copied, is halted, or stands still by an order: what inspections saw says nothing about later."""
+        self.pending, self._foreseen = None, Repeated()
 
     def detach_copy(self) -> None:
         """Copying ended. The last positions are kept for the reports."""
@@ -181,19 +202,17 @@ class PartitionTask:
     def record_trouble(self, trouble: Halt | Reinspect, now: float) -> None:
         """An inspection or a copy ended with `trouble`."""
         if isinstance(trouble, Halt):
-            self.stopped, self.pending, self.waiting_for, self.not_before = trouble, None, "", now + self.retry
+            self.stopped, self.waiting_for, self.not_before = trouble, "", now + self.retry
+            self.forget_pending()
             self.retry = min(self.retry * 2, partition_states.RETRY_LONGEST_S)
             self._observe_lost_offsets(trouble, now)
             return
-        if trouble.reason != self._last_reason:
-            self.same, self._since = 0, now
-        self.same += 1
-        self._last_reason = trouble.reason
-        lasts = self.same >= _TIMES_THE_SAME and now - self._since >= SAME_FOR_S
-        if trouble.halts_as is not None and lasts:
-            self.record_trouble(Halt(trouble.halts_as, f"{trouble.reason}, {self.same} times in a row"), now)
+        self._reasons = self._reasons.note(trouble.reason, now)
+        if trouble.halts_as is not None and self._reasons.is_lasting(now):
+            self.record_trouble(Halt(trouble.halts_as, f"{trouble.reason}, {self._reasons.times} times in a row"), now)
             return
-        self.waiting_for, self.pending = trouble.reason, trouble.pending if lasts else None
+        self._foreseen = self._foreseen.note(trouble.pending.state if trouble.pending is not None else "", now)
+        self.waiting_for, self.pending = trouble.reason, trouble.pending if self._foreseen.is_lasting(now) else None
         if self.pending is not None:
             self._observe_lost_offsets(self.pending, now)
         self.not_before = now + self.delay
@@ -287,7 +306,7 @@ class PartitionTask:
         return () if active is None else (str(active.counted), active.hindrance, str(active.replica))
 
     def _remedy(self) -> str | None:
-        if self.held is not None:
+        if self.held is not None and self.stopped is None:  # a halt comes first, in the state too
             return self.held.remedy
         halt = self._told_halt
         return halt.remedy_for(self.key.flow, self.key.topic, self.key.partition) if halt is not None else None
@@ -301,7 +320,7 @@ class PartitionTask:
         return self.pending if is_waiting else None
 
     def _error(self) -> str | None:
-        if self.held is not None:
+        if self.held is not None and self.stopped is None:
             return self.held.error
         halt = self._told_halt
         if halt is not None and halt is self.pending:

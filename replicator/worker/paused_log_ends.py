@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from watershed.clusters.admin import Admin
 from watershed.clusters.cluster_protocol import ClusterProtocol
-from watershed.clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError, Unreachable
 from watershed.clusters.settings import ConnectionSettings, SettingsLookup
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.worker.partition_task import PartitionTask
@@ -59,14 +59,20 @@ class PausedLogEnds:
                 self._asked[source] = self.pool.submit(self._read_ends, source, places)
 
     def _read_ends(self, source: str, places: Collection[TopicPartition]) -> _Ends:
+        """A topic that the source refuses says nothing about the others: then each is asked for alone."""
         with self.administer(self.connect(source)) as admin:
-            return {place: found.end for place, found in admin.offsets(places).items()}
+            try:
+                return _ask_ends(admin, places)
+            except Unreachable:
+                raise
+            except ClusterError:
+                return _ask_ends_by_topic(admin, source, places)
 
     def _take(self, source: str, future: Future[_Ends], tasks: Iterable[PartitionTask], now: float) -> None:
         try:
             ends = future.result()
-        except ClusterError as error:  # the lag stays what it was, and the time of the last look tells how old it is
-            log.warning("log ends of paused partitions unknown", extra={"source": source, "reason": str(error)})
+        except ClusterError as error:
+            _warn_unknown(source, error)
             return
         except Exception:  # a fault of ours: copying goes on
             log.exception("log ends of paused partitions", extra={"source": source})
@@ -75,3 +81,25 @@ class PausedLogEnds:
             end = ends.get(TopicPartition(task.key.topic, task.key.partition))
             if end is not None:
                 task.observe_source_end(end, now)
+
+
+def _ask_ends(admin: ClusterProtocol, places: Collection[TopicPartition]) -> _Ends:
+    return {place: found.end for place, found in admin.offsets(places).items()}
+
+
+def _ask_ends_by_topic(admin: ClusterProtocol, source: str, places: Collection[TopicPartition]) -> _Ends:
+    """The ends of all topics that the source knows and shows. Raises Unreachable."""
+    ends: _Ends = {}
+    for topic in sorted({place.topic for place in places}):
+        try:
+            ends |= _ask_ends(admin, [place for place in places if place.topic == topic])
+        except Unreachable:
+            raise
+        except ClusterError as error:
+            _warn_unknown(source, error, topic=topic)
+    return ends
+
+
+def _warn_unknown(source: str, error: ClusterError, **more: str) -> None:
+    """The lag stays what it was, and the time of the last look tells how old it is."""
+    log.warning("log ends of paused partitions unknown", extra={"source": source, "reason": str(error)} | more)

@@ -267,8 +267,11 @@ class Worker:
             self._published = now
             self._registry.write_positions()
             self._publish()
-            newest = {breach.flow: breach for breach in self._desired.breaches.values()}
+            breaches = self._desired.breaches
+            newest = {breach.flow: breach for breach in breaches.values()}
             self._breach_watch.step(self._tasks.values(), flows, newest)
+            overtaken = [breach for key, breach in breaches.items() if key in self._desired.overtaken]
+            self._breach_watch.restore(breach for breach in overtaken if breach.flow in flows)
 
     def _list_busy(self) -> list[PartitionTask]:
         """Those that are not simply being copied. The others, thousands of them, cost a round nothing but this, so it
@@ -393,6 +396,7 @@ class Worker:
                 task.gap_method = assignment.gap_method
                 self._pause(task, is_paused=assignment.is_paused)
                 if task.held is not None:
+                    task.forget_pending()
                     self._halt(task, task.held.error)
                 if task.record is not assignment.record:
                     self._apply_record(task, assignment.record)
@@ -410,6 +414,7 @@ class Worker:
         task.is_paused = is_paused
         if is_paused:
             task.waiting_for = ""
+            task.forget_pending()
             self._halt(task, "paused")
 
     def _drop_task(self, task: PartitionTask, record: FlowRecord | None) -> None:
@@ -429,6 +434,7 @@ class Worker:
         if not can_keep_copying(task.record.flow, record.flow):
             self._halt(task, "changed")
         if record.state != "running":
+            task.forget_pending()
             self._halt(task, record.state)
         is_other_end = record.end_revision != task.record.end_revision
         task.record = record

@@ -42,6 +42,8 @@ def test_states_lag_and_rate_of_every_flow(sites: Plan) -> None:
     assert (flows["hub-to-lake"]["level"], flows["porto-to-hub-orders"]["level"]) == ("bad", "ok")
     assert page_world.EVIL in flows["hub-to-lake"]["error"]
     assert flows["lyon-to-hub-clicks"]["rate_bytes"] == 0
+    assert {name for name, row in flows.items() if row["lag_is_lower_bound"]} == {"oslo-to-hub-clicks"}
+    assert told["totals"]["lag_is_lower_bound"], "nobody looks at the source of a paused flow"
     assert told["totals"]["states"]["running"] == 7
     assert told["totals"]["partitions"] == 20
     assert set(told["graph"]["boxes"]) == {cluster.alias for cluster in sites.clusters}

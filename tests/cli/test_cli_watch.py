@@ -15,6 +15,7 @@ from watershed.cli.status_table import draw_sparkline, draw_status_table, render
 from watershed.clusters.errors import Unreachable
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat
+from watershed.replicator.worker.flow_state import is_lag_lower_bound
 from watershed.topology import compile_path
 from watershed.topology.rounded_amounts import render_decimal_size
 
@@ -37,6 +38,7 @@ FLOW = {
     "state": "running",
     "desired": "running",
     "lag_records": 1204,
+    "lag_is_lower_bound": False,
     "lag_bytes": 3_100_000,
     "lag_ms": 400,
     "rate_bytes": 2_500_000.0,
@@ -162,13 +164,13 @@ def test_sizes(count, told):
 
 def test_lag_and_bars():
     def lag(records: int | None, state: str = "running", *partitions: int | None) -> str:
-        rows = [{"lag_records": each} for each in partitions]
-        return render_flow_lag({"lag_records": records, "lag_bytes": 3000, "state": state, "partitions": rows})
+        is_bound = is_lag_lower_bound(state, partitions)
+        return render_flow_lag({"lag_records": records, "lag_bytes": 3000, "lag_is_lower_bound": is_bound})
 
     assert lag(None) == "-"
     assert lag(0) == "0 (3.0 kB)"
     assert lag(1204, "running", 1204, None) == "≥ 1,204 (3.0 kB)"
-    assert lag(0, "paused", 0) == "≥ 0 (3.0 kB)"
+    assert {lag(0, state, 0) for state in ("paused", "stopped", "over_budget")} == {"≥ 0 (3.0 kB)"}
     assert draw_sparkline([0, 1, 2]) == " ▄█"
     assert draw_sparkline([0, 0]) == "  "
 

@@ -190,6 +190,15 @@ SCENARIOS = (
         ("WatershedPausedByBudget",),
     ),
     AlertScenario(
+        "a budget paused a flow, and the file says `on_breach: alert` since then",
+        {
+            'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "61"),
+            'watershed_flow_state{flow="a-to-b",state="running"}': change_after("1", "0"),
+            'watershed_flow_stopped_by_budget{flow="a-to-b",action="pause"}': change_after("0", "1"),
+        },
+        ("WatershedPausedByBudget",),
+    ),
+    AlertScenario(
         "a chain is late though each hop is not",
         {
             'watershed_flow_lag_seconds{flow="a-to-b"}': change_after("1", "60"),

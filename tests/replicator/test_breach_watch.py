@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -15,7 +16,13 @@ from watershed.replicator.flow_state_order import answer_breach, apply_flow_orde
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.topic_mapping import HoldReason, MappedTopic
 from watershed.replicator.worker.assignment import assign_partitions, can_keep_copying
-from watershed.replicator.worker.breach_watch import BreachWatch, BudgetProgress, ObservedLag, follow_budget
+from watershed.replicator.worker.breach_watch import (
+    OUTAGE_S,
+    BreachWatch,
+    BudgetProgress,
+    ObservedLag,
+    follow_budget,
+)
 from watershed.topology.breach_policy import BREACH_HOLD_S, BreachPolicy
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
@@ -75,13 +82,27 @@ def test_within_the_budget_for_a_moment_begins_anew() -> None:
 def test_brokers_that_do_not_answer_are_no_breach() -> None:
     assert not is_breach((0, CAUGHT_UP), (1, LATE), (500, None))
     assert not is_breach((0, CAUGHT_UP), (1, LATE), (500, None), (501, LATE))
-    assert is_breach((0, CAUGHT_UP), (1, None), (500, LATE), (500 + BREACH_HOLD_S, LATE)), "it stays armed"
+    back = OUTAGE_S - 1
+    short = (0, CAUGHT_UP), (1, None), (back, LATE), (back + BREACH_HOLD_S, LATE)
+    assert is_breach(*short), "a leader that moves changes nothing"
+
+
+def test_the_end_of_an_outage_is_no_breach() -> None:
+    """What piled up in it is caught up with, as at a first copy, and then the budget counts again."""
+    looks: list[tuple[float, ObservedLag | None]] = [(0, CAUGHT_UP), (1, LATE)]
+    looks += [(at, None) for at in range(2, 3_600, 30)]
+    looks += [(at, ObservedLag(at - 3_590, 100, 10 * LIMIT)) for at in range(3_600, 3_680)]
+    assert not is_breach(*looks)
+    recovered = [*looks, (3_700, ObservedLag(101, 101, 0)), (3_701, LATE)]
+    assert not is_breach(*recovered)
+    assert is_breach(*recovered, (3_701 + BREACH_HOLD_S, LATE))
 
 
 @pytest.mark.parametrize("length", range(1, 6))
 def test_every_sequence_of_looks(length: int) -> None:
-    """A breach needs: once caught up, then late at every look for so long. Nothing else is one."""
+    """A breach needs: caught up since the last outage, then late at every look for so long. Nothing else is one."""
     step = BREACH_HOLD_S / 2
+    assert step < OUTAGE_S <= 2 * step, "two looks without an answer are an outage, one is none"
     for seen in product((CAUGHT_UP, LATE, FAR, None), repeat=length):
         looks = [(number * step, each) for number, each in enumerate(seen)]
         over = 0
@@ -89,7 +110,9 @@ def test_every_sequence_of_looks(length: int) -> None:
             if each not in (LATE, FAR):
                 break
             over += 1
-        armed_before = CAUGHT_UP in seen[: len(seen) - over]
+        before = seen[: len(seen) - over]
+        outages = [number + 2 for number in range(len(before) - 1) if before[number : number + 2] == (None, None)]
+        armed_before = CAUGHT_UP in before[max(outages, default=0) :]
         assert is_breach(*looks) == (armed_before and over >= 3), seen
 
 
@@ -106,7 +129,10 @@ def build_task(seen: ObservedLag | None, partition: int = 0, **more: Any) -> Any
     report = None
     if seen is not None:
         report = SimpleNamespace(lag_ms=seen.lag_ms, source_position=seen.position, source_end=seen.end, aligning=None)
-    active = None if seen is None else SimpleNamespace(copy=SimpleNamespace(trouble=None))
+    active = None
+    if seen is not None:
+        source = SimpleNamespace(end=seen.end)
+        active = SimpleNamespace(copy=SimpleNamespace(trouble=None, source=source), source_seen_at=time.monotonic())
     return SimpleNamespace(
         **{
             "key": PartitionKey("a-to-b", "orders", "orders", partition), "record": RECORD, "latest": report,
@@ -132,11 +158,15 @@ class Scene:
         watch.step([build_task(seen, **more)], {"a-to-b": record}, breaches or {})
 
     def make_late(self, watch: BreachWatch, record: FlowRecord = RECORD, **more: Any) -> None:
-        self.look(watch, CAUGHT_UP, record, **more)
-        self.now += 1
-        self.look(watch, LATE, record, **more)
-        self.now += BREACH_HOLD_S
-        self.look(watch, LATE, record, **more)
+        for _ in range(2):  # the first look finds what the source told before it
+            self.now += 1
+            self.look(watch, CAUGHT_UP, record, **more)
+        self.stay_late(watch, BREACH_HOLD_S + 1, record, **more)
+
+    def stay_late(self, watch: BreachWatch, seconds: float, record: FlowRecord = RECORD, **more: Any) -> None:
+        for _ in range(round(seconds)):
+            self.now += 1
+            self.look(watch, LATE, record, **more)
 
     @property
     def breaches(self) -> list[BudgetBreach]:
@@ -183,17 +213,68 @@ def test_an_answer_ends_it_and_the_same_lateness_does_not_begin_it_again(scene: 
     answered, known = answer_breach(RECORD, BREACH), {"a-to-b": BREACH}
     scene.now += 5
     scene.look(watch, LATE, answered, known)  # the pause in between was not even seen
-    for _ in range(100):
-        scene.now += 10
-        scene.look(watch, ObservedLag(10, 12, LIMIT + 1), answered, known)
+    scene.stay_late(watch, 1_000, answered, breaches=known)
     assert len(scene.breaches) == 1
     scene.make_late(watch, answered, breaches=known)
     assert [each.number for each in scene.breaches] == [1, 2], "within its budget again, and late again"
 
 
+def test_a_breach_that_an_earlier_one_covers_is_written_again(scene: Scene) -> None:
+    """Without its line in the journal, which is there."""
+    watch, second = scene.build_watch(), replace(BREACH, number=2)
+    for _ in range(3):
+        watch.restore([second])
+    assert [(each, len(scene.writer.records)) for each in scene.breaches] == [(second, 1)]
+    scene.now += 10  # it was lost on its way
+    watch.restore([second])
+    watch.restore([])
+    assert scene.breaches == [second, second]
+
+
 def test_an_open_breach_is_not_told_again(scene: Scene) -> None:
     watch = scene.build_watch()
     scene.make_late(watch, breaches={"a-to-b": BREACH})
+    assert not scene.breaches
+
+
+def test_a_worker_that_was_frozen_begins_anew(scene: Scene) -> None:
+    """Another worker has served its partitions, and may have stopped the flow, and somebody let it go on."""
+    watch = scene.build_watch()
+    scene.make_late(scene.build_watch("w2"))
+    scene.writer.records.clear()
+    for seconds in (5, BREACH_HOLD_S - 2):
+        scene.look(watch, CAUGHT_UP)
+        scene.now += 1
+        scene.look(watch, CAUGHT_UP)
+        scene.stay_late(watch, seconds)
+        scene.now += 600
+    scene.stay_late(watch, 5 * BREACH_HOLD_S)
+    assert not scene.breaches
+
+
+def test_a_frozen_worker_does_not_take_what_its_source_told_before_for_new(scene: Scene) -> None:
+    """Its report still says that nothing waits, while a backlog of ten minutes does."""
+    watch = scene.build_watch()
+    told = SimpleNamespace(copy=SimpleNamespace(trouble=None, source=SimpleNamespace(end=12)), source_seen_at=scene.now)
+    scene.now += 600
+    for _ in range(3):
+        scene.look(watch, CAUGHT_UP, active=told)
+        scene.now += 1
+    backlog = SimpleNamespace(trouble=None, source=SimpleNamespace(end=5_000))
+    for _ in range(100):
+        scene.now += 1
+        scene.look(watch, LATE, active=SimpleNamespace(copy=backlog, source_seen_at=scene.now))
+    assert not scene.breaches
+
+
+def test_a_report_from_before_the_first_answer_arms_nothing(scene: Scene) -> None:
+    """It says that nothing waits, because a copy that begins knows no end of the source's log."""
+    watch = scene.build_watch()
+    for end in (-1, -1, 5_000):
+        scene.now += 1
+        copy = SimpleNamespace(trouble=None, source=SimpleNamespace(end=end))
+        scene.look(watch, ObservedLag(12, 12, 0), active=SimpleNamespace(copy=copy, source_seen_at=scene.now))
+    scene.stay_late(watch, 2 * BREACH_HOLD_S)
     assert not scene.breaches
 
 

@@ -8,6 +8,7 @@ import logging
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.errors import Unauthorised
 from watershed.clusters.fleet import SupervisorRecord
 from watershed.clusters.flow_records import FlowRecord
@@ -73,6 +74,28 @@ def test_a_supervisor_whose_epoch_is_over_does_not_count(desired):
     last = write(4, "second", note="again")
     assert list(desired.supervisors.values()) == [last]
     assert desired.overtaken == set()
+
+
+def test_a_breach_that_comes_late_does_not_hide_the_next_one(desired):
+    """The worker that wrote it hung, and had not read that breach 1 was answered and 2 is open."""
+
+    def write(number):
+        breach = BudgetBreach("a-to-b", number, "pause", "slo.lag.max", 1, 2, "orders", 0, "w1", 3)
+        desired._take(breach.key, json.dumps(breach.to_json()).encode(), 7)
+        return breach
+
+    write(1)
+    open_one = write(2)
+    write(1)
+    assert desired.breaches == {open_one.key: open_one}
+    assert desired.overtaken == {open_one.key}
+    write(2)  # somebody has restored it
+    assert desired.overtaken == set()
+    latest = write(3)
+    assert desired.breaches == {latest.key: latest}
+    write(2)
+    desired._take(latest.key, None, 7)
+    assert (desired.breaches, desired.overtaken) == ({}, set())
 
 
 class Electing:

@@ -24,6 +24,7 @@ from watershed.replicator.partition_states import (
     pick_trouble,
 )
 from watershed.replicator.recovery.operator_decisions import OperatorDecision
+from watershed.replicator.topic_mapping import HoldReason
 from watershed.replicator.worker import partition_task as seat_module
 from watershed.replicator.worker.desired_state import DesiredState
 from watershed.replicator.worker.partition_task import PartitionTask
@@ -159,6 +160,18 @@ def test_an_order_that_comes_while_a_look_is_under_way_is_judged_by_the_next() -
     task.end_inspection(decision_judged=True)
     assert task.has_new_decision
     assert task.is_ready_to_inspect(100.0)
+
+
+def test_a_halted_partition_of_a_flow_that_stands_still_keeps_its_own_remedy() -> None:
+    """The budget has stopped all of the flow. What the halt needs is another thing, and is needed after the resume."""
+    task, halt = sitting(), Halt("source_expired", "source offsets 3 to 7 are gone", source=OffsetSpan(3, 8))
+    task.held = HoldReason("paused", "paused by slo.lag.max", "`topology flow resume a-to-b FILE`")
+    report = task.report("w", 1)
+    assert (report.state, report.error, report.remedy) == ("paused", task.held.error, task.held.remedy)
+    task.record_trouble(halt, 100.0)
+    report = task.report("w", 1)
+    assert (report.state, report.error) == ("source_expired", halt.error)
+    assert report.remedy == halt.remedy_for("a-to-b", "orders", 3)
 
 
 def test_a_suspicion_becomes_loud_only_when_it_lasts() -> None:

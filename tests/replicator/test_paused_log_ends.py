@@ -13,9 +13,10 @@ import pytest
 
 from tests.replicator.test_quiet_reports import RECORD, copied_task
 from watershed.clusters.cluster_protocol import LogRange
-from watershed.clusters.errors import Unreachable
+from watershed.clusters.errors import TopicMissing, Unreachable
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.topic_partition import TopicPartition
+from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.worker.partition_task import PartitionTask
 from watershed.replicator.worker.paused_log_ends import PAUSED_ENDS_S, PausedLogEnds
 
@@ -82,6 +83,22 @@ def test_a_source_that_does_not_answer_changes_nothing() -> None:
     ends.step([task])
     ends.step([task])
     assert task.report("w0", 1).lag_records == 0
+
+
+def test_a_topic_that_was_deleted_leaves_the_others_their_lag(caplog: pytest.LogCaptureFixture) -> None:
+    kept, gone = paused_task(), paused_task()
+    gone.key = PartitionKey("onprem-to-cloud", "bills", "bills", 0)
+
+    def offsets(places: list[TopicPartition]) -> dict[TopicPartition, LogRange]:
+        if any(place.topic == "bills" for place in places):
+            raise TopicMissing("topic bills does not exist")
+        return {place: LogRange(0, 7) for place in places}
+
+    ends = ends_of(offsets)
+    ends.step([kept, gone])
+    ends.step([kept, gone])
+    assert (kept.report("w0", 1).lag_records, gone.report("w0", 1).lag_records) == (7, 0)
+    assert [(each.topic, each.reason) for each in caplog.records] == [("bills", "topic bills does not exist")]
 
 
 def test_a_partition_that_was_resumed_meanwhile_keeps_what_its_copy_sees() -> None:

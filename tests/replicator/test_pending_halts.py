@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from tests.replicator.test_fetcher_and_sender import active_copy_of
 from tests.replicator.test_resume import KEY, OLD, SEEN, known
 from tests.replicator.test_resume_aligned import COPYING, DAY, FILLED, NOW, ours
 from watershed.clusters.control_topics import ControlWriter
@@ -57,6 +58,46 @@ def test_what_was_in_sight_is_forgotten_when_the_next_inspection_does_not_see_it
     task.record_trouble(replace(WAIT, pending=None), 9.0)
     report = task.report("w", 1)
     assert (report.state, report.error, report.remedy) == ("retrying", WAIT.reason, None)
+
+
+def test_another_halt_in_sight_begins_to_count_anew() -> None:
+    """The target is waited for long enough; then the source elects a leader whose log is short for one second."""
+    short = replace(WAIT, pending=Halt("source_truncated", "the source ends at 5"))
+    for before in (WAIT, replace(WAIT, pending=None)):
+        task = start_task()
+        for now in range(1, 20, 3):
+            task.record_trouble(before, float(now))
+        task.record_trouble(short, 20.0)
+        task.record_trouble(short, 24.0)
+        assert task.report("w", 1).state == "retrying"
+        task.record_trouble(short, 25.0)
+        assert task.report("w", 1).state == "source_truncated"
+
+
+def test_what_was_in_sight_before_a_copy_or_a_pause_does_not_count() -> None:
+    for is_copied in (True, False):
+        task = start_task()
+        for now in (3.0, 6.0):
+            task.record_trouble(WAIT, now)
+        if is_copied:
+            task.attach_copy(active_copy_of())
+            task.detach_copy()
+        else:
+            task.forget_pending()
+        assert task.report("w", 1).remedy is None
+        task.record_trouble(WAIT, 86_400.0)
+        assert task.report("w", 1).state == "retrying"
+
+
+def test_a_copy_that_ends_at_once_does_not_forget_why_it_is_inspected_again() -> None:
+    """The target refuses what each new copy sends: that is the same answer three times in a row."""
+    task, refused = start_task(), Reinspect("the target answers NO to target offset 3", "rejected")
+    for now in (0.0, 3.0, 6.0):
+        task.attach_copy(active_copy_of())
+        task.detach_copy()
+        task.record_trouble(refused, now)
+    assert task.stopped is not None
+    assert task.stopped.state == "rejected"
 
 
 def test_a_paused_flow_shows_no_halt_that_is_not_certain() -> None:

@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { alerts, panel } from "./flows.js";
 import { term } from "./help.js";
 import { pager } from "./lists.js";
-import { budgetLeft, bytes, duration, icon, latency, number, rate, words } from "./words.js";
+import { budgetLeft, bytes, duration, icon, lag, latency, number, rate, words } from "./words.js";
 
 // actions: what this user may start; the panel covers the buttons of the page's head.
 export function flowDetail(told, actions) {
@@ -27,7 +27,7 @@ export function flowDetail(told, actions) {
       {},
       fact("from", told.source), fact("to", told.target), fact("topics", told.topics), fact("naming", told.naming),
       fact("offsets", [term(told.offsets), told.offsets_reason ? ` (${told.offsets_reason})` : ""]), fact("delivery", term(told.delivery)), fact("guarantee", told.guarantee || "not written down yet"),
-      fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${number(told.lag_records)} records, ${duration(told.lag_ms)}`),
+      fact("quota", told.quota === null ? "none" : rate(told.quota)), fact("lag", `${lag(told, number)} records, ${duration(told.lag_ms)}`),
       fact("latency", told.latency ? `p50 ${latency(told.latency.p50_ms)}, p99 ${latency(told.latency.p99_ms)}` : "no record of late"), fact("rate", rate(told.rate_bytes)), told.budgets.length ? fact("budgets", budgets(told)) : null, told.compression ? fact("compression", told.compression) : null, told.transform ? fact("changes records", told.transform) : null, fact("workers", told.workers.length ? told.workers.join(", ") : "none has reported"),
     ),
     told.paused.length || told.moved.length

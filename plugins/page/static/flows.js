@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { clusterSaid, graph } from "./graph.js";
 import { term } from "./help.js";
 import { RANK, filterBox, pager } from "./lists.js";
-import { about, budgetLeft, coded, cut, duration, icon, levelOf, number, plural, rate, words } from "./words.js";
+import { budgetLeft, coded, cut, duration, icon, lag, levelOf, number, plural, rate, words } from "./words.js";
 
 const AT_ONCE = 50; // flows of one page, as the server cuts them
 
@@ -66,7 +66,7 @@ export function alerts(told, several, actions) {
 }
 
 function totals(told) {
-  const { states, lag_records, lag_ms, rate_bytes, partitions } = told.totals;
+  const { states, lag_ms, rate_bytes, partitions } = told.totals;
   const ordered = Object.entries(states).sort(([one], [other]) => RANK.indexOf(levelOf(other)) - RANK.indexOf(levelOf(one)));
   return h(
     "div.in-all",
@@ -74,7 +74,7 @@ function totals(told) {
     h("ul.totals", {}, ordered.map(([state, count]) =>
       h("li", { class: `chip ${levelOf(state)}` }, icon(state), h("b", {}, number(count)), ` ${words(state)}`))),
     h("ul.totals", {},
-    h("li.figure", {}, h("b", {}, about(lag_records)), " records behind"),
+    h("li.figure", {}, h("b", {}, lag(told.totals)), " records behind"),
     h("li.figure", {}, h("b", {}, duration(lag_ms)), " longest delay"),
     h("li.figure", {}, h("b", {}, rate(rate_bytes)), " in total"),
     h("li.figure", {}, h("b", {}, number(partitions)), " partitions")),
@@ -156,7 +156,7 @@ function table(flows, state) {
           h("td", {}, each.source),
           h("td", {}, each.target),
           h("td.topics", { title: each.topics }, cut(each.topics, 60)),
-          h("td.n", {}, about(each.lag_records)),
+          h("td.n", {}, lag(each)),
           h("td.n", {}, duration(each.lag_ms)),
           promised ? budgetCell(tightest(each.budgets)) : null,
           h("td.n", {}, rate(each.rate_bytes)),

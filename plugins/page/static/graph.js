@@ -1,7 +1,7 @@
 // Clusters and flows as a picture. The server says where everything stands, this file how it looks.
 
 import { s } from "./dom.js";
-import { about, brief, cut, duration, icon, plural, rate, words } from "./words.js";
+import { brief, cut, duration, icon, lag, plural, rate, words } from "./words.js";
 
 const LABEL = 44; // letters
 
@@ -71,14 +71,14 @@ const counts = (told) =>
 
 const numbers = (told) => {
   const parts = [];
-  if (told.lag_records !== null) parts.push(`lag ${brief(told.lag_records)}`);
+  if (told.lag_records !== null) parts.push(`lag ${lag(told, brief)}`);
   if (told.lag_ms !== null) parts.push(duration(told.lag_ms));
   if (told.rate_bytes || ["ok", "busy"].includes(told.level)) parts.push(rate(told.rate_bytes));
   return parts;
 };
 
 function arrowSaid(told) {
-  const behind = told.lag_records === null ? "lag not known" : `lag ${about(told.lag_records)} records, ${duration(told.lag_ms)} behind`;
+  const behind = told.lag_records === null ? "lag not known" : `lag ${lag(told)} records, ${duration(told.lag_ms)} behind`;
   return `${name(told)} from ${told.source} to ${told.target}: ${counts(told)}; ${behind}; ${rate(told.rate_bytes)}`;
 }
 

@@ -9,6 +9,10 @@ export const number = (value) => (value === null || value === undefined ? "–" 
 export const about = (value) =>
   value === null || value === undefined ? "–" : value < 100000 ? whole.format(value) : short.format(value);
 
+// The lag of a flow, or of several: more may wait where one stands still or was not looked at.
+export const lag = (told, format = about) =>
+  (told.lag_is_lower_bound && told.lag_records !== null ? "≥ " : "") + format(told.lag_records);
+
 export const brief = (value) => (value < 10000 ? whole : short).format(value);
 
 export function duration(ms) {

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from watershed.clusters.control_topics import ControlWriter
-from watershed.clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError, SecretMissing
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.sync_reports import SyncReport
@@ -196,13 +196,18 @@ def test_a_fault_of_our_own_is_told_and_the_next_round_comes() -> None:
 
 
 def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() -> None:
-    """A worker that died behind a denial, while its flow was being stopped, leaves it to the next worker."""
+    """A worker that died behind a denial, while its flow was being stopped, leaves it to the next worker. Behind a
+    failover the secrets of the source are gone."""
+
+    def connect(alias: str) -> ConnectionSettings:
+        raise SecretMissing(f"no secret for {alias}")
 
     @dataclass
     class Denials(Rights):
         stopped: int = 0
 
-        def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        def keep_stopped(self, flow: PlanFlow, target: ConnectionSettings) -> list[SyncReport]:
+            assert target == TARGET
             self.stopped += 1
             return [SyncReport(flow.id, "acls", "topics", "equal", "protected: no topic")]
 
@@ -211,6 +216,7 @@ def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() ->
     paused = {name: record.with_state("paused") for name, record in flows().items()}
     for kind in (rights, denials):
         one, written = keeper(kind)
+        one.connect = connect
         deadline = time.monotonic() + 180
         while kind is denials and not written.reports:
             one.step([0], stopped)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.errors import ClusterError, SecretMissing
 from watershed.clusters.flow_records import FlowRecord
@@ -16,6 +18,8 @@ from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.sync_reports import SyncReport
 from watershed.replicator.sync.continuous_sync import ContinuousSync, build_sync_reports
 from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.replicator.worker.worker import Worker
+from watershed.topology.breach_policy import BreachAction
 from watershed.topology.drift import FieldDrift
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
@@ -227,3 +231,17 @@ def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() ->
         assert kind.comparisons == 0
     assert denials.stopped
     assert [each["why"] for each in written.reports.values()] == ["protected: no topic"]
+
+
+@pytest.mark.parametrize("action", ["pause", "fail"])
+def test_nothing_beside_records_is_kept_while_a_budget_holds_the_flow(action: BreachAction) -> None:
+    """`topology flow prune` is refused then as well."""
+    breach = BudgetBreach("a-to-b", 1, action, "slo.lag.max", 1_000, 40_000, "orders", 0, "w1", 0)
+    worker: Any = SimpleNamespace(_desired=SimpleNamespace(breaches={breach.key: breach}, flows=flows()))
+    worker.topology, worker.target, worker._transforms = "t", TARGET, None
+    worker._find_breach = lambda record: Worker._find_breach(worker, record)
+    served = Worker._select_flows(worker)
+    assert {each.state for each in served.values()} == {"paused" if action == "pause" else "running"}
+    assert {each.state for each in Worker._select_synced_flows(worker, served).values()} == {"paused"}
+    answered = {name: replace(each, answered_breaches=1) for name, each in flows().items()}
+    assert Worker._select_synced_flows(worker, answered) == answered

@@ -52,9 +52,25 @@ class SyncedAcl:
 
 
 @dataclass(frozen=True, slots=True)
+class SyncedRight(ControlRecordBody):
+    """A right in a record of its own. v0.1.0 passes its key over: it would copy what it finds under `synced_acls|FLOW|`
+    into its own records at each change, and never delete it here."""
+
+    FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a record of a synced right", FLOWS_TOPIC)
+    flow: str
+    right: SyncedAcl
+
+    @property
+    def key(self) -> str:
+        """One record for each right at a flow's target."""
+        acl = self.right.acl
+        digest = hashlib.sha256(encode_control_value(asdict(acl))).hexdigest()[:_DIGEST]
+        return f"{_build_right_prefix(self.flow)}{acl.resource}|{acl.name}|{digest}"
+
+
+@dataclass(frozen=True, slots=True)
 class SyncedAcls(ControlRecordBody):
-    """A right to a resource. resource, name: `TOPIC`, and the resource's name with `|` and a digest of the right behind
-    it. v0.1.0 wrote all rights to a resource into one record, with the bare name; it reads this form, too."""
+    """All rights to one resource in one record, as v0.1.0 writes them. resource, name: such as `TOPIC` and `orders`."""
 
     FORMAT: ClassVar[ControlRecordFormat] = ControlRecordFormat("a record of synced rights", FLOWS_TOPIC)
     flow: str
@@ -64,7 +80,7 @@ class SyncedAcls(ControlRecordBody):
 
     @property
     def key(self) -> str:
-        """One record for each right at a flow's target."""
+        """One record for each resource of a flow's target."""
         return f"{SYNCED_ACLS_PREFIX}{self.flow}|{self.resource}|{self.name}"
 
 
@@ -94,24 +110,29 @@ class SyncedUser(ControlRecordBody):
 @dataclass(frozen=True, slots=True)
 class SyncedAccess:
     """All that is written down of one flow. record: its desired state; None where the flow was never applied. beside:
-    all other flows into the cluster that are not stopped, also those of other topologies: what they need stays. stored:
-    the records of `acls` by their keys."""
+    all other flows into the cluster that are not stopped, also those of other topologies: what they need stays. stored,
+    shared: the records of `acls` by their keys; shared ones are of v0.1.0."""
 
     record: FlowRecord | None = None
     acls: tuple[SyncedAcl, ...] = ()
     users: tuple[SyncedUser, ...] = ()
     beside: tuple[PlanFlow, ...] = ()
-    stored: Mapping[str, SyncedAcls] = field(default_factory=dict)
+    stored: Mapping[str, SyncedRight] = field(default_factory=dict)
+    shared: Mapping[str, SyncedAcls] = field(default_factory=dict)
+
+
+_Found = FlowRecord | SyncedRight | SyncedAcls | SyncedUser
 
 
 def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
     """Empty without control topics. Raises ClusterError."""
-    readers: Mapping[str, Callable[[ControlValue, str], FlowRecord | SyncedAcls | SyncedUser]] = {
+    readers: Mapping[str, Callable[[ControlValue, str], _Found]] = {
+        _build_right_prefix(flow): SyncedRight.from_json,
         f"{SYNCED_ACLS_PREFIX}{flow}|": SyncedAcls.from_json,
         f"{SYNCED_USER_PREFIX}{flow}|": SyncedUser.from_json,
     }
 
-    def read(value: ControlValue, key: str) -> FlowRecord | SyncedAcls | SyncedUser:
+    def read(value: ControlValue, key: str) -> _Found:
         return next((each for prefix, each in readers.items() if key.startswith(prefix)), FlowRecord.from_json)(
             value, key
         )
@@ -126,26 +147,27 @@ def read_synced_access(target: ConnectionSettings, flow: str) -> SyncedAccess:
     except TopicMissing:
         return SyncedAccess()
     flows = {each.flow.id: each for each in found if isinstance(each, FlowRecord)}
-    stored = {each.key: each for each in found if isinstance(each, SyncedAcls)}
-    newest_last = sorted(stored.values(), key=lambda each: not _is_shared(each))
-    acls = {acl.acl: acl for each in newest_last for acl in each.acls}
+    stored = {each.key: each for each in found if isinstance(each, SyncedRight)}
+    shared = {each.key: each for each in found if isinstance(each, SyncedAcls)}
+    acls = {acl.acl: acl for each in shared.values() for acl in each.acls}
+    acls |= {each.right.acl: each.right for each in stored.values()}
     return SyncedAccess(
         flows.get(flow),
         tuple(acls.values()),
         tuple(each for each in found if isinstance(each, SyncedUser)),
         tuple(each.flow for name, each in flows.items() if name != flow and each.state != "stopped"),
         stored,
+        shared,
     )
 
 
 def write_synced_acls(target: ConnectionSettings, flow: str, before: SyncedAccess, after: Iterable[SyncedAcl]) -> None:
     """Writes the records that differ, and waits for them. Records of v0.1.0 are written anew, one for each right.
     Raises ClusterError."""
-    shared = {key: each for key, each in before.stored.items() if _is_shared(each)}
-    own = {key: each for key, each in before.stored.items() if key not in shared}
-    records = [_build_record(flow, each) for each in after]
-    _write(target, own, {each.key: each for each in records})
-    _write(target, shared, {})  # last: a crash in between loses none
+    _write(target, before.stored, {each.key: each for each in (SyncedRight(flow, acl) for acl in after)})
+    if before.shared:  # last: a crash in between loses none
+        now = read_synced_access(target, flow).shared  # what v0.1.0 wrote meanwhile is taken apart the next time
+        _write(target, {key: each for key, each in before.shared.items() if now.get(key) == each}, {})
 
 
 def confirm_given_acls(
@@ -159,9 +181,11 @@ def confirm_given_acls(
     write_synced_acls(target, flow, now, [each for acl, each in wanted.items() if acl not in over])
 
 
-def strike_out_acls(target: ConnectionSettings, flow: str, gone: Iterable[InventoryAcl]) -> None:
-    """These rights are not the sync's any more: whoever gives them again has a reason. Raises ClusterError."""
-    confirm_given_acls(target, flow, (), gone)
+def strike_out_acls(target: ConnectionSettings, flow: str, gone: Iterable[SyncedAcl]) -> None:
+    """These rights are not the sync's any more: whoever gives them again has a reason. One that a sync has given again
+    meanwhile stays written down. Raises ClusterError."""
+    now, over = read_synced_access(target, flow), {(each.acl, each.given_ms) for each in gone}
+    write_synced_acls(target, flow, now, [each for each in now.acls if (each.acl, each.given_ms) not in over])
 
 
 def write_synced_users(target: ConnectionSettings, before: Iterable[SyncedUser], after: Iterable[SyncedUser]) -> None:
@@ -169,7 +193,7 @@ def write_synced_users(target: ConnectionSettings, before: Iterable[SyncedUser],
     _write(target, {each.key: each for each in before}, {each.key: each for each in after})
 
 
-_Record = TypeVar("_Record", SyncedAcls, SyncedUser)
+_Record = TypeVar("_Record", SyncedRight, SyncedAcls, SyncedUser)
 
 
 def _write(target: ConnectionSettings, before: Mapping[str, _Record], after: Mapping[str, _Record]) -> None:
@@ -182,11 +206,6 @@ def _write(target: ConnectionSettings, before: Mapping[str, _Record], after: Map
             writer.put_nowait(FLOWS_TOPIC, key, None if record is None else record.to_json(), 0)
 
 
-def _build_record(flow: str, acl: SyncedAcl) -> SyncedAcls:
-    digest = hashlib.sha256(encode_control_value(asdict(acl.acl))).hexdigest()[:_DIGEST]
-    return SyncedAcls(flow, acl.acl.resource, f"{acl.acl.name}|{digest}", (acl,))
-
-
-def _is_shared(record: SyncedAcls) -> bool:
-    """Whether v0.1.0 wrote it: all rights to one resource in one record."""
-    return len(record.acls) != 1 or record != _build_record(record.flow, record.acls[0])
+def _build_right_prefix(flow: str) -> str:
+    """Two bars: no key that v0.1.0 reads for any flow begins so, and it takes none of these for a flow."""
+    return f"{SYNCED_ACLS_PREFIX}|{flow}|"

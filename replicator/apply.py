@@ -164,13 +164,19 @@ def _apply_fleet(
 def _lift_unasked_protection(
     flows: Iterable[PlanFlow], targets: Mapping[str, ConnectionSettings], changed: Callable[[AppliedChange], None]
 ) -> None:
-    """Of flows that the file protects no more, and of stopped ones: a worker that died may have left denials."""
+    """Of flows that the file protects no more, and of stopped ones: a worker that died may have left denials. One that
+    was resumed meanwhile keeps them."""
     standing = {alias: read_protections(target) for alias, target in targets.items()}
     for flow in flows:
-        if flow.id in standing[flow.target]:
+        if flow.id in standing[flow.target] and not _is_protected_now(targets[flow.target], flow):
             lifted, refused = remove_protection(targets[flow.target], flow.id)
             for acl in lifted:
                 changed(AppliedChange(flow.target, "took away", f"protection {render_acl(acl)}", refused.get(acl, "")))
+
+
+def _is_protected_now(target: ConnectionSettings, flow: PlanFlow) -> bool:
+    record = read_flows(target).get(flow.id)
+    return record is not None and record.flow.protect and record.state != "stopped"
 
 
 def _serving(flow: PlanFlow, before: FlowRecord | None) -> PlanFlow | None:

@@ -17,7 +17,7 @@ from watershed.cutover.rollback.earlier_run import EarlierRun, find_producer_swi
 from watershed.cutover.run_claim import read_run_kind
 from watershed.cutover.run_plan import RunPlan, find_wave
 from watershed.cutover.step_outcomes import StepOutcomes
-from watershed.cutover.wave_states import WAVE_SEPARATOR, list_wave_states
+from watershed.cutover.wave_states import WAVE_SEPARATOR, WaveState, list_wave_states
 from watershed.topology.migration_waves import PlanMigration, Wave, WaveFence, WaveHooks, list_producer_waves
 from watershed.topology.plan import Plan, PlanFlow
 
@@ -65,7 +65,7 @@ def plan_failover(
         )
     if policy is None:
         declared = build_wave_policy(chosen, migration)
-        left = {} if chain is None else _find_left_groups(plan, chain, chosen)
+        left = {} if chain is None else _find_left_groups(plan, chain, chosen, of_all=wave is None)
         policy = replace(
             declared, accept_loss=accept_loss, though_source_answers=though_source_answers, late_groups=left
         )
@@ -100,13 +100,13 @@ def _moved(plan: Plan, chain: JournalChain) -> tuple[str, ...]:
     )
 
 
-def _find_left_groups(plan: Plan, chain: JournalChain, chosen: Wave) -> dict[str, str]:
-    """Late groups of the promoted topics that stay behind, because producers of others of their topics have moved
-    already: how far they had read there, only the source can say. Group → its wave."""
+def _find_left_groups(plan: Plan, chain: JournalChain, chosen: Wave, *, of_all: bool) -> dict[str, str]:
+    """Late groups that stay behind, because producers of their topics have moved already: how far they had read there,
+    only the source can say. Those of the promoted topics, or of all. Group → its wave."""
     assert plan.migration is not None
-    behind = {each.name for each in list_wave_states(plan, chain) if each.at_source}
-    left = plan.migration.find_late_groups(chosen)
-    return {group: name for group, name in left.items() if name in behind and group not in chosen.consumers}
+    behind = {group: each.name for each in list_wave_states(plan, chain) for group in each.at_source}
+    asked = behind if of_all else plan.migration.find_late_groups(chosen)
+    return {group: name for group, name in behind.items() if group in asked and group not in chosen.consumers}
 
 
 def _refuse_halfway(plan: Plan, chain: JournalChain, moved: Collection[str]) -> None:
@@ -147,14 +147,27 @@ def _refuse_left_groups(plan: Plan, chain: JournalChain, wave: str | None, moved
         return  # others are promoted; these groups are not among them
     if left:
         groups = ", ".join(group for each in left for group in each.at_source)
-        others = [name for each in left for name in _list_waves_before_move(plan.migration, chain, each.name)]
-        first = f", once wave {', '.join(dict.fromkeys(others))} has been moved by `topology migrate`" if others else ""
+        first = _describe_moves_before(plan, chain, left)
         raise NotSupported(
             f"producers have moved to {flow.target} already, and the groups {groups} were still at {flow.source}: how "
             f"far they had read, only {flow.source} can say. When it is back, `topology migrate --wave {left[0].name}` "
             f"moves them exactly{first}. If that takes too long, their owners choose where they begin at {flow.target} "
             "(kafka-consumer-groups --reset-offsets), and they read again or miss what lies between"
         )
+
+
+def _describe_moves_before(plan: Plan, chain: JournalChain, left: Collection[WaveState]) -> str:
+    """What comes before late waves may move, as the end of a sentence; empty where nothing does."""
+    assert plan.migration is not None
+    late = [each.name for each in left]
+    others = list(dict.fromkeys(name for each in late for name in _list_waves_before_move(plan.migration, chain, each)))
+    if not others:
+        return ""
+    truths = {each.name: each.truth for each in list_wave_states(plan, chain)}
+    promoted = [name for name in others if truths[name] == plan.flow(plan.migration.flow).target]
+    taken_back = "has been taken back (`topology failback`), and "
+    back = f"the failover of wave {', '.join(promoted)} {taken_back}" if promoted else ""
+    return f", once {back}wave {', '.join(others)} has been moved by `topology migrate`"
 
 
 def _list_waves_before_move(migration: PlanMigration, chain: JournalChain, late: str) -> list[str]:

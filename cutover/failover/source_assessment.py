@@ -75,10 +75,11 @@ def run_failover_preflight(context: RunContext, outcome: JsonObject) -> ActionGe
         raise Refused("; ".join(problems), {"problems": problems})
     for group, wave in sorted(policy.late_groups.items()):
         yield ReportMessage(
-            f"group {group} of wave {wave} is not promoted: producers of others of its topics have moved to "
+            f"group {group} of wave {wave} is not promoted: producers of topics that it reads have moved to "
             f"{flow.target} already, and how far it had read there, only {flow.source} can say. When {flow.source} is "
-            f"back, a failback of this failover and `topology migrate` move it exactly. If that takes too long, its "
-            f"owner chooses where it begins at {flow.target} (kafka-consumer-groups --reset-offsets)"
+            f"back, `topology migrate --wave {wave}` moves it exactly. If this failover promotes producers of its "
+            f"topics, take it back first (`topology failback`), and move them by `topology migrate`. If that takes too "
+            f"long, its owner chooses where it begins at {flow.target} (kafka-consumer-groups --reset-offsets)"
         )
     for text in outcome["paused"].values():
         yield ReportMessage(f"nothing newer than its pause was copied, or counted at the source: {text}")

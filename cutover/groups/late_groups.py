@@ -40,9 +40,11 @@ def check_producer_switches(context: RunContext, problems: list[str]) -> ActionG
     seen = yield from perform_action(recall, RecalledSwitches, context.policy)
     missing = sorted(set(context.policy.producer_waves) - {each.wave for each in seen.switches})
     if missing or not seen.switches:
+        names = ", ".join(missing) or context.wave.name
         problems.append(
-            f"no migration in the journal has moved the producers of wave {', '.join(missing) or context.wave.name}: "
-            "late groups follow producers that have moved. A failover moves every group itself"
+            f"no migration in the journal has moved the producers of wave {names}: late groups follow producers that "
+            "have moved. If a failover promoted them, take it back first (`topology failback`). Then move wave "
+            f"{names} by `topology migrate`, and wave {context.wave.name} after that"
         )
     mine = set(context.wave.topics)
     barrier = {place: at for each in seen.switches for place, at in each.barrier.items() if place.topic in mine}

@@ -311,9 +311,10 @@ def journal_decision_outcome(
     writer.put(FLOWS_TOPIC, f"{JOURNALED_PREFIX}{_name(decision)}/{generation}.{worker}", line, 0)
 
 
-def build_journaled_prefix(key: PartitionKey) -> str:
-    """How the keys of all lines in `watershed.flows` begin that journal decisions about a partition."""
-    return f"{JOURNALED_PREFIX}order/{key.flow}/{key.topic}/{key.partition}/"
+def build_journaled_prefix(flow: str) -> str:
+    """How the keys of all lines in `watershed.flows` begin that journal decisions about partitions of a flow. Behind it
+    stands `TOPIC/PARTITION/`, and what the decision is called."""
+    return f"{JOURNALED_PREFIX}order/{flow}/"
 
 
 def _name(decision: OperatorDecision) -> str:

@@ -33,7 +33,7 @@ from watershed.replicator.recovery.recovery_point import is_same_topic
 from watershed.replicator.recovery.settled_log_ends import SettledLogEnds
 from watershed.replicator.recovery.source_comparison import LastCopied, compare_last_copied, needs_comparison
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from watershed.replicator.recovery.streams_purge import choose_gap_decider, drop_answered_halt
+from watershed.replicator.recovery.streams_purge import RecentSkips, choose_gap_decider, drop_answered_halt
 from watershed.replicator.recovery.transaction_recovery_point import (
     InspectedRanges,
     RecoveryTrouble,
@@ -74,6 +74,7 @@ class PositionTakeover:
     _: KW_ONLY
     decisions: Mapping[PartitionKey, OperatorDecision] = field(default_factory=dict)
     starts: dict[PartitionKey, StartOrTrouble] = field(init=False, default_factory=dict)
+    skips: RecentSkips = field(init=False, default_factory=RecentSkips)
 
     def decide(
         self, key: PartitionKey, ledger: Ledger, ends: InspectedRanges
@@ -112,8 +113,9 @@ class PositionTakeover:
                 bound = bind_lost_offsets(decision, before)
                 return AnsweredTrouble(outcome, bound if outcome.begins and bound != decision else None)
         if isinstance(outcome, Reinspect):
-            return AnsweredTrouble(drop_answered_halt(self.record.flow, key, outcome, self.source, self.control))
-        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.control)
+            waits = drop_answered_halt(self.record.flow, key, outcome, self.source, self.control, self.skips)
+            return AnsweredTrouble(waits)
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.control, self.skips)
         if not isinstance(actor, str) or not isinstance(outcome, Halt):
             return AnsweredTrouble(actor if isinstance(actor, Halt | Reinspect) else outcome)
         policy = build_policy_decision(key, outcome, known.position.generation, int(time.time() * 1000), actor)

@@ -4,7 +4,7 @@ processed and committed; anything else that is gone is a loss, and only a person
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watershed.clusters.control_records import read_latest_values
@@ -29,13 +29,37 @@ MOST_SKIPS_AN_HOUR: Final = 12
 _HOUR_MS: Final = 3_600_000
 
 
+@dataclass(slots=True)
+class RecentSkips:
+    """How often partitions of one flow went on behind such records, by what is journaled at the target: whoever served
+    them. Read once, when first asked: a takeover may be about thousands of partitions, and decides once about each."""
+
+    _times: dict[str, int] | None = None
+
+    def count(self, target: ConnectionSettings, key: PartitionKey, now_ms: int) -> int:
+        """Within the last hour, of this partition. now_ms: since 1970. Raises ClusterError."""
+        flow = build_journaled_prefix(key.flow)
+        if self._times is None:
+            lines = read_latest_values(target, FLOWS_TOPIC, prefix=flow).items()
+            skips = {name: line for name, line in lines if str(line.get("actor", "")).startswith(PURGE)}
+            self._times = {name: int(line.get("at_ms", 0)) for name, line in skips.items()}
+        mine = f"{flow}{key.topic}/{key.partition}/"
+        return sum(now_ms - _HOUR_MS < at for name, at in self._times.items() if name.startswith(mine))
+
+
 def choose_gap_decider(
-    flow: PlanFlow, key: PartitionKey, outcome: object, source: ConnectionSettings, control: ControlWriter
+    flow: PlanFlow,
+    key: PartitionKey,
+    outcome: object,
+    source: ConnectionSettings,
+    control: ControlWriter,
+    skips: RecentSkips,
 ) -> str | Halt | Reinspect | None:
     """Who lets the copy go on behind records that expired: `ON_GAP`, or `PURGE` with how often it did within an hour.
     None where `outcome` is no such halt, or nobody does; a halt or a second look where the application's position at
     the source does not allow it, or where it was so too often. Asks the source only for repartition topics of
-    applications that the flow names. control: writes where such decisions are journaled. Never raises ClusterError."""
+    applications that the flow names. control: writes where such decisions are journaled. skips: of the takeover. Never
+    raises ClusterError."""
     if not isinstance(outcome, Halt) or outcome.state != "source_expired":
         return None
     if flow.on_gap == "continue":
@@ -52,18 +76,10 @@ def choose_gap_decider(
     if decided != PURGE:
         return decided
     try:
-        skips = count_recent_skips(control.settings, key, time.time_ns() // 1_000_000)
+        often = skips.count(control.settings, key, time.time_ns() // 1_000_000)
     except ClusterError as error:
         return Reinspect(f"how often {key.topic} lost records to its application cannot be told: {error}")
-    return bound_skips(application, outcome, skips)
-
-
-def count_recent_skips(target: ConnectionSettings, key: PartitionKey, now_ms: int) -> int:
-    """How often within the last hour the partition went on behind such records, by what is journaled at the target:
-    whoever served it. now_ms: since 1970. Raises ClusterError."""
-    lines = read_latest_values(target, FLOWS_TOPIC, prefix=build_journaled_prefix(key)).values()
-    mine = [line for line in lines if str(line.get("actor", "")).startswith(PURGE)]
-    return sum(now_ms - _HOUR_MS < int(line.get("at_ms", 0)) for line in mine)
+    return bound_skips(application, outcome, often)
 
 
 def bound_skips(application: str, halt: Halt, skips: int) -> str | Halt:
@@ -80,11 +96,16 @@ def bound_skips(application: str, halt: Halt, skips: int) -> str | Halt:
 
 
 def drop_answered_halt(
-    flow: PlanFlow, key: PartitionKey, wait: Reinspect, source: ConnectionSettings, control: ControlWriter
+    flow: PlanFlow,
+    key: PartitionKey,
+    wait: Reinspect,
+    source: ConnectionSettings,
+    control: ControlWriter,
+    skips: RecentSkips,
 ) -> Reinspect:
     """The same wait, without its pending halt where nobody will have to decide about that one (`choose_gap_decider`).
     Never raises ClusterError."""
-    decider = choose_gap_decider(flow, key, wait.pending, source, control)
+    decider = choose_gap_decider(flow, key, wait.pending, source, control, skips)
     if decider is None:
         return wait
     return replace(wait, pending=decider if isinstance(decider, Halt) else None)

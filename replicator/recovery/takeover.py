@@ -63,7 +63,7 @@ from watershed.replicator.recovery.source_comparison import (
     needs_comparison,
 )
 from watershed.replicator.recovery.start_offsets import StartOrTrouble, find_starts
-from watershed.replicator.recovery.streams_purge import choose_gap_decider, drop_answered_halt
+from watershed.replicator.recovery.streams_purge import RecentSkips, choose_gap_decider, drop_answered_halt
 
 LEADER_EPOCHS_KEPT = 32
 
@@ -209,6 +209,7 @@ class _Takeover:
     aligned: frozenset[PartitionKey]
     ledger: Ledger
     starts: Mapping[PartitionKey, StartOrTrouble] = field(default_factory=dict)
+    skips: RecentSkips = field(init=False, default_factory=RecentSkips)
 
     def take(
         self,
@@ -287,8 +288,8 @@ class _Takeover:
                 except ClusterError as error:
                     return Reinspect(f"the outcome of an order could not be journaled: {error}")
         if isinstance(outcome, Reinspect):
-            return drop_answered_halt(self.record.flow, key, outcome, self.source, self.writer)
-        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.writer)
+            return drop_answered_halt(self.record.flow, key, outcome, self.source, self.writer, self.skips)
+        actor = choose_gap_decider(self.record.flow, key, outcome, self.source, self.writer, self.skips)
         if isinstance(actor, str) and isinstance(outcome, Halt):
             return self._apply_policy(key, actor, outcome, remembered, generation, seen)
         return actor if isinstance(actor, Halt | Reinspect) else outcome

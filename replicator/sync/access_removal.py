@@ -38,7 +38,7 @@ def remove_revoked_acls(
         refused = delete_acls(connection, acls)
         gone = set(acls) - refused.keys()
         wait_for_every_broker(target, connection, lambda broker: gone.isdisjoint(read_acls(broker) or ()))
-    strike_out_acls(target, record.flow.id, gone)
+    strike_out_acls(target, record.flow.id, [each for each in revoked if each.acl in gone])
     return refused
 
 

@@ -106,10 +106,7 @@ class AclKind:
         entries = [*(each for each in judged.entries if each.acl not in known), *given]
         write_synced_acls(sides.target, flow.id, access, entries)
         refused = _give(sides.target, [acl for _, acl in asked])
-        if given:
-            # one that was refused to us may have been given by another writer meanwhile
-            gone = refused.keys() - frozenset(_acls(sides.target) or ()) if refused else ()
-            confirm_given_acls(sides.target, flow.id, given, gone)
+        _confirm(sides.target, flow.id, given, refused)
         outcomes = [DifferenceOutcome(difference, refused.get(acl)) for difference, acl in asked]
         if refused:  # what replaces a revoked right may be among them
             return outcomes
@@ -236,6 +233,18 @@ def _give(target: ConnectionSettings, acls: Sequence[InventoryAcl]) -> dict[Inve
     # whoever is to be denied something is given nothing meanwhile
     why = f"not given, because a denial was refused: {next(iter(refused.values()))}"
     return refused | dict.fromkeys(rights, why)
+
+
+def _confirm(
+    target: ConnectionSettings, flow: str, given: Sequence[SyncedAcl], refused: Mapping[InventoryAcl, str]
+) -> None:
+    """Another writer may give meanwhile what was refused to us: then it stays written down."""
+    if not given:
+        return
+    gone = refused.keys() - frozenset(_acls(target) or ()) if refused else frozenset()
+    confirm_given_acls(target, flow, given, gone)
+    if gone and (back := gone & frozenset(_acls(target) or ())):  # given, and confirmed by the record just deleted
+        confirm_given_acls(target, flow, [each for each in given if each.acl in back], ())
 
 
 def _prune(

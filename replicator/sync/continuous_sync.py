@@ -112,12 +112,12 @@ class ContinuousSync:
         """Runs in the pool."""
         flow = record.serving
         try:
+            if record.state == "stopped" and isinstance(kind, StoppedFlowSyncKind):
+                self._tell(flow.id, kind, kind.keep_stopped(flow, self.target))
+                return
             source = self.connect(flow.source)
             pinned = replace(source, cluster_id=source.cluster_id or record.source_cluster_id)
             sides = SyncClusters(pinned, self.target, running)
-            if record.state == "stopped" and isinstance(kind, StoppedFlowSyncKind):
-                self._tell(flow.id, kind, kind.keep_stopped(flow, sides))
-                return
             if isinstance(kind, ReportingSyncKind):
                 self._tell(flow.id, kind, kind.keep(flow, sides))
                 return

@@ -37,6 +37,10 @@ _NAME: Final = "topics"
 _OPEN: Final = "allow.everyone.if.no.acl.found"
 _EVERYBODY: Final = "User:*"
 _NAMED: Final = 5
+_NOT_THERE: Final = (
+    "the topic is not at the target, or its protection was lifted meanwhile. A worker of the flow denies it once the "
+    "topic is there"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +87,22 @@ class ProtectionKind:
         return find_protection_differences(flow, inspect_protection(sides.target, flow, coming))
 
     def carry(self, flow: PlanFlow, sides: SyncClusters, differences: Sequence[FieldDrift]) -> list[DifferenceOutcome]:
-        """Make and take away what differs now."""
+        """Make and take away what differs now. A topic that was about to be created may not be there yet."""
         refused = keep_protection(sides.target, flow)
         why = {(f"topic {acl.name}", acl.principal): reason for acl, reason in refused.items()}
+        if made := [each for each in differences if each.wanted == "DENY"]:
+            topics = {f"topic {name}" for name in inspect_protection(sides.target, flow).topics}
+            why |= {(each.name, each.field): _NOT_THERE for each in made if each.name not in topics}
         return [DifferenceOutcome(each, why.get((each.name, each.field))) for each in differences]
 
     def keep(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
         """One round of a worker, with what is protected and by what."""
-        refused = keep_protection(sides.target, flow)
-        return [build_protection_report(flow, inspect_protection(sides.target, flow), refused)]
+        return self.keep_stopped(flow, sides.target)
 
-    def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
-        """Takes denials away that a worker made while the flow was being stopped, and died behind."""
-        return self.keep(flow, sides)
+    def keep_stopped(self, flow: PlanFlow, target: ConnectionSettings) -> list[SyncReport]:
+        """The same. Takes denials away that a worker made while the flow was being stopped, and died behind."""
+        refused = keep_protection(target, flow)
+        return [build_protection_report(flow, inspect_protection(target, flow), refused)]
 
 
 def find_protection(

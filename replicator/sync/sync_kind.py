@@ -89,8 +89,8 @@ class ReportingSyncKind(Protocol):
 class StoppedFlowSyncKind(Protocol):
     """A kind that leaves at the target what must be gone when its flow is stopped, also where its maker died."""
 
-    def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
-        """One round for a stopped flow. Asks the target only. Raises ClusterError."""
+    def keep_stopped(self, flow: PlanFlow, target: ConnectionSettings) -> list[SyncReport]:
+        """One round for a stopped flow. The source may be gone, and its secrets with it. Raises ClusterError."""
         ...
 
 

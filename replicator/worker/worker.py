@@ -76,6 +76,7 @@ from watershed.replicator.worker.paused_log_ends import PausedLogEnds
 from watershed.replicator.worker.placement_leader import PlacementLeader
 from watershed.replicator.worker.settled_heap import SettledHeap
 from watershed.replicator.worker.topic_discovery import TopicDiscovery
+from watershed.topology.breach_policy import BreachAction
 from watershed.topology.delivery_guarantee import AT_LEAST_ONCE
 
 log = logging.getLogger("watershed.worker")
@@ -257,7 +258,7 @@ class Worker:
         self._assign_tasks(flows)
         if self._transforms is None:  # transactions, and so transformed records, are never placed
             self._placement_leader.step(self._membership.slots, flows, self._placement, self._discovery.topics)
-        self._sync.step(self._membership.slots, flows)
+        self._sync.step(self._membership.slots, self._select_synced_flows(flows))
         busy = self._busy = self._list_busy()
         self._retire(busy)
         self._take_over(busy)
@@ -370,6 +371,12 @@ class Worker:
             and record.flow.target == self.target.alias
             and (record.flow.transform is None) == (self._transforms is None)
         }
+
+    def _select_synced_flows(self, flows: dict[str, FlowRecord]) -> dict[str, FlowRecord]:
+        """What travels beside records stands still with any budget that acts, also with one that halts partitions."""
+        if not self._desired.breaches:
+            return flows
+        return {key: _pause_breached(record, self._find_breach(record), "fail") for key, record in flows.items()}
 
     def _find_breach(self, record: FlowRecord) -> BudgetBreach | None:
         """The budget breach by which the flow stands still."""
@@ -633,8 +640,8 @@ class Worker:
         )  # fmt: skip
 
 
-def _pause_breached(record: FlowRecord, breach: BudgetBreach | None) -> FlowRecord:
-    pauses = breach is not None and breach.action == "pause" and record.state == "running"
+def _pause_breached(record: FlowRecord, breach: BudgetBreach | None, action: BreachAction = "pause") -> FlowRecord:
+    pauses = breach is not None and breach.action == action and record.state == "running"
     return record.with_state("paused") if pauses else record
 
 

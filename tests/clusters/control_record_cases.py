@@ -23,7 +23,7 @@ from watershed.clusters.producer_registry import ProducerRecord
 from watershed.clusters.protection_records import ProtectionRecord
 from watershed.clusters.streams_state_range import StateRange
 from watershed.clusters.sync_reports import SyncReport
-from watershed.clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedUser
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedAcls, SyncedRight, SyncedUser
 from watershed.clusters.topic_partition import TopicPartition
 from watershed.clusters.withheld_rights_records import WithheldRights
 from watershed.clusters.worker_heartbeats import WorkerHeartbeat
@@ -202,13 +202,18 @@ RECORDS: dict[str, Any] = {
             ),
         ),
     ),
-    "SyncedAcls:now, one right": SyncedAcls(
-        "a-to-b", "TOPIC", "orders|4a3f5088f21ae346",
-        (
-            SyncedAcl(
-                InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),
-                (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW,
-            ),
+    "SyncedRight:now": SyncedRight(
+        "a-to-b",
+        SyncedAcl(
+            InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders.b", "LITERAL"),
+            (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW, NOW,
+        ),
+    ),
+    "SyncedRight:now, same name": SyncedRight(
+        "a-to-b",
+        SyncedAcl(
+            InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),
+            (InventoryAcl("User:x", "READ", "ALLOW", "TOPIC", "orders", "LITERAL"),), NOW,
         ),
     ),
     "ProtectionRecord:now": ProtectionRecord(

@@ -433,4 +433,4 @@ def test_late_groups_that_stay_behind_are_named() -> None:
     policy = replace(POLICY, accept_loss=10**9, late_groups={"reports": "later"})
     assert a_failover(world, log, policy=policy).run().state == "done"
     [told] = [line for line in world.said if "is not promoted" in line]
-    assert "group reports of wave later is not promoted: producers of others of its topics have moved" in told
+    assert "group reports of wave later is not promoted: producers of topics that it reads have moved" in told

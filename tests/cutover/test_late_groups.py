@@ -34,7 +34,7 @@ from watershed.clusters.topic_partition import TopicPartition
 from watershed.cutover.actions import Action, ReadCopies
 from watershed.cutover.errors import NotSupported, WaveBlocked
 from watershed.cutover.failover.failover_plan import plan_failover
-from watershed.cutover.journal.hash_chain import JournalChain
+from watershed.cutover.journal.hash_chain import Journal, JournalChain
 from watershed.cutover.observations import Observation, ObservedCopies
 from watershed.cutover.operations.moved_applications import describe_moved_applications, refuse_end_of_way_back
 from watershed.cutover.operations.proposal import OperationRefused
@@ -349,6 +349,37 @@ def test_a_failover_leaves_a_late_group_behind_of_which_one_topic_has_moved() ->
         assert dict(chosen.policy.late_groups) == {REPORTS: REPORTS}
     with pytest.raises(NotSupported, match="once wave two has been moved by `topology migrate`"):
         plan_failover(plan, "two+reports", chain=chain)
+
+
+def test_behind_a_failover_of_its_producers_a_late_group_is_led_back_to_it() -> None:
+    """Nobody can move it before these producers have moved by a migration, and their wave is done already."""
+    log, plan = FakeLog(), split_plan()
+    world = LateWorld({"checkout": ("orders",), "web-edge": ("clicks",)})
+    assert move(world, log, "one", plan=plan).run().state == "done"
+    journal = Journal(log, "shop", "third", world.clock)
+    journal.refresh()
+    about = {"actor": "ann", "plan_hash": plan.hash, "wave": "two"}
+    journal.append("failed-over", "run", "intent", {"kind": "failover"}, **about)
+    journal.append("failed-over", "run", "outcome", {"state": "done", "reason": ""}, **about)
+    with pytest.raises(NotSupported, match=r"once the failover of wave two .*`topology failback`\), and wave two has"):
+        plan_failover(plan, chain=chain_of(log))
+    refused = move(world, log, REPORTS, plan=plan).run()
+    assert refused.state == "refused"
+    assert "If a failover promoted them, take it back first (`topology failback`)" in refused.reason
+    assert f"Then move wave two by `topology migrate`, and wave {REPORTS} after that" in refused.reason
+
+
+def test_a_failover_of_everything_names_late_groups_of_other_topics_too() -> None:
+    waves = (
+        Wave("one", ("orders",), (), ("checkout",), rollback=WAY_BACK),
+        Wave("two", ("clicks",), (EARLY,), ("web-edge",), rollback=WAY_BACK),
+        Wave(REPORTS, ("orders",), (REPORTS,), strategy="consumers_last"),
+    )
+    log, plan = FakeLog(), a_plan(waves=complete_late_waves(waves))
+    world = LateWorld({"checkout": ("orders",), "web-edge": ("clicks",)})
+    assert move(world, log, "one", plan=plan).run().state == "done"
+    left = [dict(plan_failover(plan, wave, chain=chain_of(log)).policy.late_groups) for wave in (None, "two")]
+    assert left == [{REPORTS: REPORTS}, {}]
 
 
 def test_a_way_back_that_is_refused_at_its_very_end_leaves_the_group_where_it_was() -> None:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from watershed.clusters.budget_breaches import BudgetBreach
 from watershed.clusters.control_topics import ControlWriter
-from watershed.clusters.errors import ClusterError
+from watershed.clusters.errors import ClusterError, SecretMissing
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.settings import ConnectionSettings
 from watershed.clusters.sync_reports import SyncReport
 from watershed.replicator.sync.continuous_sync import ContinuousSync, build_sync_reports
 from watershed.replicator.sync.sync_kind import DifferenceOutcome, SyncClusters
+from watershed.replicator.worker.worker import Worker
+from watershed.topology.breach_policy import BreachAction
 from watershed.topology.drift import FieldDrift
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
@@ -196,13 +200,18 @@ def test_a_fault_of_our_own_is_told_and_the_next_round_comes() -> None:
 
 
 def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() -> None:
-    """A worker that died behind a denial, while its flow was being stopped, leaves it to the next worker."""
+    """A worker that died behind a denial, while its flow was being stopped, leaves it to the next worker. Behind a
+    failover the secrets of the source are gone."""
+
+    def connect(alias: str) -> ConnectionSettings:
+        raise SecretMissing(f"no secret for {alias}")
 
     @dataclass
     class Denials(Rights):
         stopped: int = 0
 
-        def keep_stopped(self, flow: PlanFlow, sides: SyncClusters) -> list[SyncReport]:
+        def keep_stopped(self, flow: PlanFlow, target: ConnectionSettings) -> list[SyncReport]:
+            assert target == TARGET
             self.stopped += 1
             return [SyncReport(flow.id, "acls", "topics", "equal", "protected: no topic")]
 
@@ -211,6 +220,7 @@ def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() ->
     paused = {name: record.with_state("paused") for name, record in flows().items()}
     for kind in (rights, denials):
         one, written = keeper(kind)
+        one.connect = connect
         deadline = time.monotonic() + 180
         while kind is denials and not written.reports:
             one.step([0], stopped)
@@ -221,3 +231,17 @@ def test_a_stopped_flow_is_kept_only_by_a_kind_that_leaves_something_behind() ->
         assert kind.comparisons == 0
     assert denials.stopped
     assert [each["why"] for each in written.reports.values()] == ["protected: no topic"]
+
+
+@pytest.mark.parametrize("action", ["pause", "fail"])
+def test_nothing_beside_records_is_kept_while_a_budget_holds_the_flow(action: BreachAction) -> None:
+    """`topology flow prune` is refused then as well."""
+    breach = BudgetBreach("a-to-b", 1, action, "slo.lag.max", 1_000, 40_000, "orders", 0, "w1", 0)
+    worker: Any = SimpleNamespace(_desired=SimpleNamespace(breaches={breach.key: breach}, flows=flows()))
+    worker.topology, worker.target, worker._transforms = "t", TARGET, None
+    worker._find_breach = lambda record: Worker._find_breach(worker, record)
+    served = Worker._select_flows(worker)
+    assert {each.state for each in served.values()} == {"paused" if action == "pause" else "running"}
+    assert {each.state for each in Worker._select_synced_flows(worker, served).values()} == {"paused"}
+    answered = {name: replace(each, answered_breaches=1) for name, each in flows().items()}
+    assert Worker._select_synced_flows(worker, answered) == answered

@@ -18,7 +18,7 @@ from watershed.replicator.ledger.offset_map import BrokenOffsetMap
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 from watershed.replicator.recovery.aligned_recovery_point import find_aligned_recovery_point
 from watershed.replicator.recovery.recovery_point import LogInspection, RecoveryPoint, find_recovery_point
-from watershed.replicator.recovery.streams_purge import drop_answered_halt
+from watershed.replicator.recovery.streams_purge import RecentSkips, drop_answered_halt
 from watershed.replicator.worker.partition_task import SAME_FOR_S, PartitionTask
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
@@ -109,10 +109,10 @@ def test_a_paused_flow_shows_no_halt_that_is_not_certain() -> None:
 
 
 def test_a_halt_that_the_flow_itself_answers_is_not_shown() -> None:
-    assert drop_answered_halt(FLOW, KEY, WAIT, NOBODY, WRITER) == WAIT
-    answered = drop_answered_halt(replace(FLOW, on_gap="continue"), KEY, WAIT, NOBODY, WRITER)
+    assert drop_answered_halt(FLOW, KEY, WAIT, NOBODY, WRITER, RecentSkips()) == WAIT
+    answered = drop_answered_halt(replace(FLOW, on_gap="continue"), KEY, WAIT, NOBODY, WRITER, RecentSkips())
     assert answered == replace(WAIT, pending=None)
-    assert drop_answered_halt(FLOW, KEY, Reinspect("x"), NOBODY, WRITER) == Reinspect("x")
+    assert drop_answered_halt(FLOW, KEY, Reinspect("x"), NOBODY, WRITER, RecentSkips()) == Reinspect("x")
 
 
 @pytest.mark.parametrize(

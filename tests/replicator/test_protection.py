@@ -13,6 +13,7 @@ from watershed.cli.sync_text import describe_sync_reports
 from watershed.clusters.flow_records import FlowRecord
 from watershed.clusters.required_role_acls import derive_required_rights
 from watershed.clusters.settings import ConnectionSettings
+from watershed.replicator import apply
 from watershed.replicator.sync import protection
 from watershed.replicator.sync.acls import find_acl_differences
 from watershed.replicator.sync.protection import (
@@ -152,6 +153,38 @@ def test_a_denial_that_came_behind_a_lift_is_taken_away_by_its_own_maker(monkeyp
     monkeypatch.setattr(protection, "_change", change)
     assert keep_protection(ConnectionSettings("b", ("b:9092",)), FLOW) == {}
     assert changes == [(frozenset({denial}), frozenset()), (frozenset(), frozenset({denial}))]
+
+
+def test_nothing_is_said_to_be_denied_on_a_topic_that_is_not_at_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = (right("app", "a.", pattern="PREFIXED"),)
+    coming = find_protection(RECORD, FLOW, (*TOPICS, "a.orders.new"), rights, (), "copier", is_open=False)
+    rows = find_protection_differences(FLOW, coming)
+    monkeypatch.setattr(protection, "keep_protection", lambda _target, _flow: {})
+    monkeypatch.setattr(protection, "inspect_protection", lambda _target, _flow: found(*rights))
+    done = ProtectionKind().carry(FLOW, SyncClusters(*(ConnectionSettings(alias, ("k:1",)) for alias in "ab")), rows)
+    refused = {each.difference.name: each.error for each in done if each.error is not None}
+    assert len(done) == 3
+    assert [name for name, why in refused.items() if "is not at the target" in why] == ["topic a.orders.new"]
+
+
+@pytest.mark.parametrize(
+    ("record", "is_lifted"),
+    [
+        (RECORD, False),
+        (RECORD.with_state("paused"), False),
+        (RECORD.with_state("stopped"), True),
+        (replace(RECORD, flow=replace(FLOW, protect=False)), True),
+    ],
+)
+def test_apply_opens_no_topic_of_a_flow_that_was_resumed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, record: FlowRecord, is_lifted: bool
+) -> None:
+    denial, told = build_write_denial("User:app", "a.orders"), list[apply.AppliedChange]()
+    monkeypatch.setattr(apply, "read_protections", lambda _target: {FLOW.id: frozenset({denial})})
+    monkeypatch.setattr(apply, "read_flows", lambda _target: {FLOW.id: record})
+    monkeypatch.setattr(apply, "remove_protection", lambda _target, _flow: ([denial], {}))
+    apply._lift_unasked_protection([FLOW], {"b": ConnectionSettings("b", ("b:9092",))}, told.append)
+    assert [each.what for each in told] == (["took away"] if is_lifted else [])
 
 
 def test_the_plan_shows_denials_on_topics_that_the_flow_is_about_to_create(monkeypatch: pytest.MonkeyPatch) -> None:

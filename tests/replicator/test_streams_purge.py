@@ -14,14 +14,14 @@ from watershed.clusters.topic_partition import TopicPartition
 from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
 from watershed.replicator.recovery import streams_purge
-from watershed.replicator.recovery.operator_decisions import build_policy_decision
+from watershed.replicator.recovery.operator_decisions import build_policy_decision, journal_policy_decision
 from watershed.replicator.recovery.streams_purge import (
     MOST_SKIPS_AN_HOUR,
     ON_GAP,
     PURGE,
+    RecentSkips,
     bound_skips,
     choose_gap_decider,
-    count_recent_skips,
     find_named_application,
     judge_deleted_records,
 )
@@ -75,20 +75,22 @@ def test_a_position_that_cannot_be_told_now_is_asked_for_again() -> None:
 
 def test_only_expired_records_of_its_own_topics_are_asked_about() -> None:
     key = PartitionKey("a-to-b", "orders", "orders", 0)
-    assert choose_gap_decider(FLOW, key, HALT, NOBODY, CONTROL) is None
-    assert choose_gap_decider(replace(FLOW, on_gap="continue"), key, HALT, NOBODY, CONTROL) == ON_GAP
+    assert choose_gap_decider(FLOW, key, HALT, NOBODY, CONTROL, RecentSkips()) is None
+    assert choose_gap_decider(replace(FLOW, on_gap="continue"), key, HALT, NOBODY, CONTROL, RecentSkips()) == ON_GAP
     passing = key._replace(topic=PLACE.topic)
-    assert (
-        choose_gap_decider(replace(FLOW, on_gap="continue"), passing, Halt("duplicated", "x"), NOBODY, CONTROL) is None
-    )
-    assert isinstance(choose_gap_decider(FLOW, passing, HALT, NOBODY, CONTROL), Reinspect)
+    going, other = replace(FLOW, on_gap="continue"), Halt("duplicated", "x")
+    assert choose_gap_decider(going, passing, other, NOBODY, CONTROL, RecentSkips()) is None
+    assert isinstance(choose_gap_decider(FLOW, passing, HALT, NOBODY, CONTROL, RecentSkips()), Reinspect)
 
 
 def test_a_copy_that_is_too_late_again_and_again_halts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each line is one skip, whichever worker journaled it; those of a person and of `on_gap` are none."""
     now, hour = 1_750_000_000_000, 3_600_000
     mine = [{"actor": f"{PURGE} (1 of at most 12 in an hour)", "at_ms": now - ago} for ago in (1, 60_000, hour + 1)]
-    lines = {str(at): line for at, line in enumerate([*mine, {"actor": "ann", "at_ms": now}, {"actor": ON_GAP}])}
+    journal = "journaled|order/a-to-b/shop-x-repartition"
+    others = [{"actor": "ann", "at_ms": now}, {"actor": ON_GAP}]
+    lines = {f"{journal}/0/{at}": line for at, line in enumerate([*mine, *others])}
+    lines |= {f"{journal}/1/0": mine[0], f"{journal}/10/0": mine[0]}
     asked = []
 
     def read(_target: ConnectionSettings, _topic: str, *, prefix: str) -> dict[str, dict[str, Any]]:
@@ -96,10 +98,13 @@ def test_a_copy_that_is_too_late_again_and_again_halts(monkeypatch: pytest.Monke
         return lines
 
     monkeypatch.setattr(streams_purge, "read_latest_values", read)
-    key = PartitionKey("a-to-b", PLACE.topic, PLACE.topic, 0)
-    assert count_recent_skips(NOBODY, key, now) == 2
+    key, skips = PartitionKey("a-to-b", PLACE.topic, PLACE.topic, 0), RecentSkips()
+    assert [skips.count(NOBODY, key._replace(partition=at), now) for at in (0, 1, 2)] == [2, 1, 0]
     line = build_policy_decision(key, HALT, 3, now, PURGE)
-    assert asked == ["journaled|order/a-to-b/shop-x-repartition/0/"]
+    assert asked == ["journaled|order/a-to-b/"], "once for all partitions of a takeover"
+    writer = SimpleNamespace(put=lambda _topic, name, _line, _partition: asked.append(name))
+    journal_policy_decision(writer, line, "shop")  # type: ignore[arg-type]
+    assert asked[-1].startswith(f"{journal}/0/")
     assert bound_skips("shop", HALT, 2) == f"{PURGE} (3 of at most 12 in an hour)"
     assert f"by {PURGE} (3 of" in replace(line, actor=str(bound_skips("shop", HALT, 2))).note
     over = bound_skips("shop", HALT, MOST_SKIPS_AN_HOUR)

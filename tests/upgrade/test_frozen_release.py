@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from tests.clusters.test_control_record_versions import SAMPLES
 from tests.upgrade import release_surface
 from watershed import IMPORT_ROOT
 from watershed.clusters.control_record_codec import ControlRecordBody
+from watershed.clusters.synced_access_records import SyncedAcl, SyncedRight
 from watershed.lab.previous_version import InstalledRelease
 from watershed.plugins.steps.step_driver import StepOrder
 from watershed.topology import compile_path
+from watershed.topology.inventory import InventoryAcl
 
 FROZEN = Path(__file__).with_name("v0_1_0")
 EXAMPLES = IMPORT_ROOT / "topology" / "examples"
@@ -47,6 +50,8 @@ ADDED_KINDS: dict[str, str] = {
     "BudgetBreach": "v0.1.0 names its key in the log once and passes it over. `breach` in the flow's record is unknown "
     "to it, so it goes on by the record that it read before, and copies although the budget stopped the flow. So all "
     "workers are upgraded before `topology apply` (docs/upgrade.md)"
+    "SyncedRight": "v0.1.0 passes its key over, so it prunes no such right; in the form that it knows, it would write "
+    "each right again at every change",
 }
 # DAG → tasks that were added, and triggers with arguments that were added behind a default. A run of v0.1.0 has none.
 ADDED_TASKS: dict[str, set[str]] = {}
@@ -177,3 +182,18 @@ def test_what_a_waiting_task_has_stored_is_read_both_ways() -> None:
     written = order.to_json()
     assert {name: written[name] for name in stored} == stored
     assert written["choices"].keys() == stored["choices"].keys(), "v0.1.0 refuses another choice"  # type: ignore[attr-defined]
+
+
+def test_the_release_leaves_rights_in_records_of_their_own_alone(previous: InstalledRelease) -> None:
+    """It would copy each into its own record again whenever it gives another, and keep those that are struck out."""
+    rights = [InventoryAcl(f"User:{who}", "READ", "ALLOW", "TOPIC", "orders", "LITERAL") for who in "abcdef"]
+    ours = {each.key: each.to_json() for each in (SyncedRight("f", SyncedAcl(acl, (acl,), 1)) for acl in rights[:3])}
+    asked = {"stored": ours, "given": [asdict(each) for each in rights[3:]]}
+    told = subprocess.run(
+        [str(previous.python), "-P", str(Path(__file__).with_name("rights_by_release.py"))],
+        env=previous.build_environ(os.environ), input=json.dumps(asked), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    stored = json.loads(told)
+    shared = stored.pop("synced_acls|f|TOPIC|orders")
+    assert stored == ours
+    assert [each["acl"]["principal"] for each in shared["acls"]] == ["User:d", "User:e", "User:f"]

@@ -34,7 +34,6 @@ from watershed.cutover.live.application_control import NO_APPLICATIONS
 from watershed.cutover.operations.flow_state import give_flow_order
 from watershed.replicator.apply import apply_plan
 from watershed.replicator.sync.protection import ProtectionKind, inspect_protection, keep_protection
-from watershed.replicator.sync.sync_kind import SyncClusters
 from watershed.replicator.sync.sync_on_apply import find_sync_differences
 from watershed.topology import compile_path
 from watershed.topology.application_controls import PlanApplication
@@ -170,7 +169,7 @@ def test_a_stopped_flow_and_one_that_is_protected_no_more_leave_no_denial_of_our
     handler = LiveActionHandler(scene.plan, flow, guarded.admin, NO_APPLICATIONS, time.monotonic)
     for mend in (  # a worker died right behind a denial, while the flow was being stopped
         lambda: handler.answer(LiftProtection(("of-another-wave",))),  # of a failover, which has stopped the flow
-        lambda: ProtectionKind().keep_stopped(flow, SyncClusters(guarded.admin["onprem"], cloud)),
+        lambda: ProtectionKind().keep_stopped(flow, cloud),
         lambda: apply_plan(scene.plan, guarded.admin.__getitem__),
     ):
         write_protection(cloud, flow.id, [right(topic_name, permission="DENY")])

@@ -67,13 +67,19 @@ class _Beat(NamedTuple):
 
 
 def _list_beats(topologies: Sequence[Topology]) -> Iterator[_Beat]:
+    carrying = [
+        (index, flow, told)
+        for index, topology in enumerate(topologies)
+        for flow in topology.flows
+        if (told := flow.plan.compatibility) is not None
+        and told.heartbeats
+        and {flow.source, flow.target} <= topology.clusters.keys()  # else SYN012 says so
+    ]
+    if not carrying:  # numbering compares each cluster with each other
+        return
     numbers = number_clusters(topologies)
-    for index, topology in enumerate(topologies):
-        for flow in topology.flows:
-            told = flow.plan.compatibility
-            is_declared = {flow.source, flow.target} <= topology.clusters.keys()  # else SYN012 says so
-            if told is not None and told.heartbeats and is_declared:
-                yield _Beat(index, flow, told, numbers[index, flow.source], numbers[index, flow.target])
+    for index, flow, told in carrying:
+        yield _Beat(index, flow, told, numbers[index, flow.source], numbers[index, flow.target])
 
 
 def _find_heartbeat_circles(topologies: Sequence[Topology]) -> Iterator[Problem]:

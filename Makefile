@@ -137,7 +137,7 @@ soak: env jars ## random examples for SOAK_ROUNDS (5), the tests marked `soak`, 
 	done
 	$(BIN)/pytest -m "soak or not soak" --hypothesis-profile explore --numprocesses 2 $(MEASURED)
 	$(BIN)/pytest -m soak --timeout 3600
-	WATERSHED_LAB_JVM= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
+	WATERSHED_LAB_JVM= SPARK_SUBMIT_OPTS= $(BIN)/pytest tests/soak --soak-minutes $(SOAK_MINUTES) --soak-proofs $(SOAK_PROOFS) --timeout 0 -s
 
 PAIRS ?=
 soak-kafka: env jars ## copies between Kafka releases (28 pairs) and servers that are not Apache's (8; needs go), with faults; PAIRS=2.4.1/4.3.1 or PAIRS=others for some; writes docs/releases.md

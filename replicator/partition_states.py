@@ -61,10 +61,10 @@ REMEDIES: Final = {
     "message.timestamp.after.max.ms, message.timestamp.before.max.ms, cleanup.policy), set what is missing on the "
     f"target, then {_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow and "
     "`topology apply {file}`",
-    "untransformed": "an expression of the flow's `transform` cannot be applied to the record that is named. Change "
-    "the expression or the schema so that it says what becomes of such records, `topology apply {file}`, then "
-    f"{_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow to keep them "
-    "apart (docs/transform.md)",
+    "untransformed": "an expression of the flow's `transform` is refused, or cannot be applied to the record that is "
+    "named. Change the expression, or the schema, so that it says what becomes of such records, "
+    f"`topology apply {{file}}`, then {_RESTART}; or write `delivery: {{{{rejected: quarantine}}}}` for the flow to "
+    "keep such records apart (docs/transform.md)",
     "unauthorised": "give the worker's principal the right that is named; it tries again by itself",
     "append_time": "the target topic put its own time into the records that are named "
     "(message.timestamp.type=LogAppendTime). Give it message.timestamp.type=CreateTime. To get their timestamps right, "

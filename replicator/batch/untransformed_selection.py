@@ -25,6 +25,7 @@ class UntransformedPart:
     """A part of the source's log: its batches as stored, of which the records from `start` on count, up to `end`.
 
     first: the first of the batches; None where there are none. leader_epoch: of the last batch in it, -1 if unknown.
+    is_plain: none of its batches is compressed.
     """
 
     start: int
@@ -33,6 +34,7 @@ class UntransformedPart:
     first: RawBatch | None = None
     pieces: list[memoryview] = field(default_factory=list)
     size: int = 0  # bytes
+    is_plain: bool = True
 
     def read(self) -> bytes:
         """The batches, one behind the other."""
@@ -43,13 +45,14 @@ class UntransformedPart:
         self.first = self.first or batch
         self.pieces.append(batch.data)
         self.size += len(batch.data)
+        self.is_plain &= batch.codec == NONE
 
     def can_take(self, other: UntransformedPart) -> bool:
         """Whether the part that lies behind this one may become a part of it. Not where its first batch reaches over
         records that do not count there and would here; compressed ones are large enough, once they are opened."""
         if self.first is None or other.first is None or other.first.base < other.start:
             return False
-        if self.first.codec != NONE or other.first.codec != NONE:
+        if not (self.is_plain and other.is_plain):
             return False
         return self.end == other.start and self.size + other.size <= PART_BYTES
 

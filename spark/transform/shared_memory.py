@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -159,17 +160,19 @@ class SharedMemory:
         for task in range(tasks):
             at = (_ANSWERS_AREA + task) * _AREA_BYTES
             size = int.from_bytes(self.output.read(at, _SIZE_BYTES), "big")
+            if not size:  # a hole in front of the answer of another task
+                raise OSError(f"task {task} left no answer")
             answers.append(bytes(self.output.read(at + _SIZE_BYTES, size)))
         return answers
 
     def retire(self) -> None:
-        """The job failed."""
-        self.assignments.shrink()
-        self.output.shrink()
-        self.input.blank()  # its tasks map it
-        for file in self._files:
-            self._retired.append((self.clock(), file))
+        """The job failed. Does not raise: why the job failed counts, not what the system says to this."""
+        assignments, input_, output = gone = self._files
         self.assignments, self.input, self.output = MemoryFile(), MemoryFile(), MemoryFile()
+        self._retired.extend((self.clock(), file) for file in gone)
+        for give_back in (assignments.shrink, output.shrink, input_.blank):  # tasks map the input
+            with suppress(OSError):  # gVisor has no MADV_REMOVE; pages go when the file is closed, in a minute
+                give_back()
 
     def close(self) -> None:
         """Gives back everything."""
@@ -211,5 +214,5 @@ class RegionWriter:
 
 
 def write_answer(path: str, task: int, answer: bytes) -> None:
-    """What `SharedMemory.read_answers` finds; path: of `output`. Raises OSError."""
+    """What `SharedMemory.read_answers` finds; path: of `output`, answer: at least a byte. Raises OSError."""
     RegionWriter(path, _ANSWERS_AREA + task).append([len(answer).to_bytes(_SIZE_BYTES, "big"), answer])

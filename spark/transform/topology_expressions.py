@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING
 
 from watershed.clusters.registry.client import RegistryClient
 from watershed.clusters.registry.registry_settings import resolve_registry_settings
-from watershed.clusters.registry.subject_names import SubjectSide
+from watershed.clusters.registry.subject_names import SUBJECT_SIDES, SubjectSide
 from watershed.clusters.settings import resolve_connection_settings
 from watershed.spark.session import borrow_spark_session
 from watershed.spark.transform.compiled_transform import compile_transform, find_wrong_expressions, plan_fields
-from watershed.spark.transform.newest_schemas import find_sides_without_subjects, find_unfit_versions
+from watershed.spark.transform.newest_schemas import (
+    find_sides_without_subjects,
+    find_unfit_versions,
+    find_versions_beside_json,
+)
 from watershed.topology.finding import Label, Problem
 from watershed.topology.loader import LoadedTopology
 from watershed.topology.model import CheckedValue, Flow
 from watershed.topology.plan import Plan
+from watershed.topology.record_transform import RecordTransform, parse_changed_part
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,17 +81,31 @@ def _find_problems(session: SparkSession, flows: Sequence[Flow]) -> Iterator[Pro
 
 
 def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
-    """Of flows whose records are opened by the schemas of a registry. Raises ClusterError."""
+    """Of flows whose source has a registry and whose records are opened, by its schemas or as JSON. Raises
+    ClusterError."""
     topology = loaded.topology
     for flow in _list_flows(loaded):
         assert flow.plan.transform is not None
         assert topology is not None
         known = topology.root.at("clusters", flow.source, "schema_registry")
-        if known is None or not flow.plan.transform.registry_sides:
+        plain = _list_opened_json(flow.plan.transform)
+        if known is None or not (flow.plan.transform.registry_sides or plain):
             continue  # without a registry it is SYC521
         settings = resolve_connection_settings(topology.clusters[flow.source])
         plans = plan_fields(flow.plan.transform)
         with RegistryClient(resolve_registry_settings(settings)) as registry:
+            for beside in find_versions_beside_json(flow.plan, plain, registry):
+                yield _build_problem(
+                    flow,
+                    beside.side,
+                    beside.subject,
+                    f"records of {beside.subject} ({beside.version}) would be rejected: {beside.reason}",
+                    "JSON from the first byte on",
+                    known,
+                    "avro and protobuf are opened by the registry, so say that format where it is the subject's type. "
+                    f"Of JSON Schema, say bytes, and read a field by get_json_object(decode(substring({beside.side}, 6)"
+                    ", 'UTF-8'), '$.FIELD'). Where producers write plain JSON in spite of the subject, this is right",
+                )
             for side in find_sides_without_subjects(flow.plan, plans, registry):
                 yield _build_problem(
                     flow,
@@ -114,14 +133,28 @@ def _find_unfit_schemas(loaded: LoadedTopology) -> Iterator[Problem]:
                 )
 
 
+def _list_opened_json(transform: RecordTransform) -> list[SubjectSide]:
+    """Sides of JSON of which each record is opened, because the file names fields of it."""
+    named = {
+        part.part for path in (*dict(transform.changes), *transform.drops) if (part := parse_changed_part(path)).names
+    }
+    return [
+        side
+        for side in SUBJECT_SIDES
+        if transform.find_format(side) == "json" and (side in dict(transform.schemas) or side in named)
+    ]
+
+
 def _build_problem(
     flow: Flow, side: SubjectSide, subject: str, message: str, label: str, registry: CheckedValue, help: str
 ) -> Problem:
+    assert flow.plan.transform is not None
+    key = "schema" if side in dict(flow.plan.transform.schemas) else "format"
     return Problem(
         _CODE,
         f"flow {flow.id}: {message}",
-        (Label(flow.settings.where("transform", "schema", side), label), Label(registry.span, "this registry says so")),
-        path=f"{flow.path}.transform.schema.{side}",
+        (Label(flow.settings.where("transform", key, side), label), Label(registry.span, "this registry says so")),
+        path=f"{flow.path}.transform.{key}.{side}",
         ids=(flow.id, subject or side),
         help=help,
         severity="warning",

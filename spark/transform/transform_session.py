@@ -6,17 +6,24 @@ die at any time. What a driver that dies had begun, its successor ends from the 
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from watershed.spark.errors import WrongUse
 from watershed.spark.session import create_spark_session, end_session, is_local_master, read_spark_master
 from watershed.spark.transform.compiled_transform import compile_transform
+from watershed.spark.transform.expression_rules import WrongExpression
 from watershed.spark.transform.shared_memory import SharedMemory, can_share_memory
 from watershed.spark.transform.spark_engine import SparkTransformEngine
-from watershed.topology.plan import Plan
+from watershed.topology.plan import Plan, PlanFlow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("watershed.transforms")
 
 # Java compiles in two stages. Its optimising compiler took as much of the first minute as all tasks, for code that runs
 # once a job. What runs for each record has these numbers of calls and loops, a hundred times Java's own, in seconds.
@@ -46,7 +53,9 @@ _MUST: Final = {"spark.python.worker.reuse": "true"}  # a Python process for eac
 def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Iterator[SparkTransformEngine]:
     """For a worker into one cluster. supervised: the flows may come later, with a plan that is applied then.
 
-    Raises WrongUse where no flow has `transform`, WrongExpression, SparkError.
+    A flow with an expression that cannot be used is logged, and its partitions halt at their first record. Raises
+    WrongUse where no flow has `transform`, WrongExpression where each has such an expression and none may come later,
+    SparkError.
     """
     flows = [flow for flow in plan.flows if flow.target == target and flow.transform is not None]
     if not flows and not supervised:
@@ -58,9 +67,11 @@ def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Itera
     conf = _SETTINGS | (_LOCAL if local else {})
     session = create_spark_session(f"watershed-transform-{plan.topology}-{target}", conf=conf, must=_MUST)
     try:
-        for flow in flows:
-            assert flow.transform is not None
-            compile_transform(session, flow.transform)
+        wrong = _find_wrong_flows(session, flows)
+        if len(wrong) == len(flows) and not supervised:
+            raise next(iter(wrong.values()))
+        for flow_id, error in wrong.items():  # its partitions say so as well, once they have records
+            log.error("expression refused", extra={"flow": flow_id, "reason": str(error)})
         parallel = len(os.sched_getaffinity(0)) if local else session.sparkContext.defaultParallelism
         memory = SharedMemory() if local and can_share_memory() else None
         engine = SparkTransformEngine(session, max(parallel, 1 if local else 2), memory)
@@ -70,3 +81,15 @@ def open_transform_engine(plan: Plan, target: str, *, supervised: bool) -> Itera
             engine.close()
     finally:
         end_session(session)
+
+
+def _find_wrong_flows(session: SparkSession, flows: Sequence[PlanFlow]) -> dict[str, WrongExpression]:
+    """Flow id → what is wrong with it, of those whose expressions cannot be used."""
+    wrong = {}
+    for flow in flows:
+        assert flow.transform is not None
+        try:
+            compile_transform(session, flow.transform)
+        except WrongExpression as error:
+            wrong[flow.id] = error
+    return wrong

@@ -12,17 +12,19 @@ from pathlib import Path
 
 from tests.fuzz.mutation import LONGEST
 
-_FORM = struct.Struct("<QQQQdddQ?")
+_FORM = struct.Struct("<QQQQQdddQ?")
 _ROOM = _FORM.size + LONGEST
 
 
 @dataclass(slots=True)
 class Figures:
-    """inputs: tried until now. began_cpu: the child's processor seconds when it began the last, began: the clock's.
+    """inputs: tried until now. accepted_kept: of the accepted, those that were kept from earlier runs. began_cpu: the
+    child's processor seconds when it began the last, began: the clock's.
     longest: seconds of the longest. peak: bytes of memory above what the child began with. busy: it is in `attempt`."""
 
     inputs: int = 0
     accepted: int = 0
+    accepted_kept: int = 0
     refused: int = 0
     peak: int = 0
     longest: float = 0.0
@@ -44,8 +46,9 @@ class Board:
     def write(self, figures: Figures) -> None:
         f = figures
         self._memory[: _FORM.size] = _FORM.pack(
-            f.inputs, f.accepted, f.refused, f.peak, f.longest, f.began_cpu, f.began, f.length, f.busy
-        )
+            f.inputs, f.accepted, f.accepted_kept, f.refused,
+            f.peak, f.longest, f.began_cpu, f.began, f.length, f.busy,
+        )  # fmt: skip
 
     def write_input(self, data: bytes) -> None:
         self._memory[_FORM.size : _FORM.size + len(data)] = data

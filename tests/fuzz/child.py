@@ -62,6 +62,7 @@ def main(path: str) -> None:
         return
     for path in sorted(only.glob("*.bin")) if only is not None else ():
         trial.run(path.read_bytes())
+    trial.figures.accepted_kept = trial.figures.accepted
     random, ends = Random(order.seed), time.monotonic() + order.seconds
     pool = [*target.seeds, *(each.read_bytes() for each in sorted((folder / "pool").glob("*")))]
     fresh = 0

@@ -161,6 +161,20 @@ def test_parts_of_compressed_batches_stay_alone() -> None:
     assert not parts[0].can_take(parts[1])
 
 
+def test_a_part_with_one_compressed_batch_stays_alone_too() -> None:
+    """A topic whose producers write with several codecs: what the batch becomes has no bound by its size."""
+    rest = encode_key_and_value(b"k", b"v" * 99)
+    none, zstd, behind = (
+        build_raw_batch([RawRecord(at, 1000, rest)], codec, at + 1) for at, codec in enumerate((0, 4, 0))
+    )
+    mixed = select_untransformed(build_answer(none, zstd), 0, (), lambda _b: False, lambda _b: None).parts[0]
+    plain = select_untransformed(build_answer(behind), 2, (), lambda _b: False, lambda _b: None).parts[0]
+    assert (mixed.end, len(mixed.pieces)) == (2, 2)
+    assert not mixed.can_take(plain)
+    before = select_untransformed(build_answer(none), 0, (), lambda _b: False, lambda _b: None).parts[0]
+    assert not before.can_take(UntransformedPart(1, 3, -1, behind, is_plain=False))
+
+
 def test_parts_are_cut_by_bytes_and_by_the_way_that_records_came() -> None:
     batches = [build_batch(n * 10, 10, size=PART_BYTES // 30) for n in range(9)]
     found = select_untransformed(build_answer(*batches), 0, (), lambda _b: False, lambda batch: batch.base >= 80)

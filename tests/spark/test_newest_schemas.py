@@ -13,7 +13,11 @@ from watershed.clusters.registry.client import RegistryClient
 from watershed.clusters.registry.registry_settings import RegistrySettings
 from watershed.clusters.registry.schema import PROTOBUF, Schema
 from watershed.spark.transform.field_plan import FieldPlan
-from watershed.spark.transform.newest_schemas import find_sides_without_subjects, find_unfit_versions
+from watershed.spark.transform.newest_schemas import (
+    find_sides_without_subjects,
+    find_unfit_versions,
+    find_versions_beside_json,
+)
 from watershed.topology.plan import PlanFlow
 from watershed.topology.selectors import Selector, TopicSelection
 
@@ -85,3 +89,17 @@ def test_sides_of_which_no_subject_is_called_after_a_topic_are_told(registry: Re
     registry.register("payments-value", avro(n="int"))
     registry.register("orders-key", avro(n="int"))
     assert find_sides_without_subjects(FLOW, plans[:2], registry) == ["value"]
+
+
+def test_subjects_beside_plain_json_are_told_of_the_sides_that_are_opened(registry: RegistryClient) -> None:
+    """A record that is written by JSON Schema begins with its id, and is no JSON."""
+    assert list(find_versions_beside_json(FLOW, ["value"], registry)) == []
+    registry.register("orders-value", Schema('{"type": "object"}', "JSON"))
+    registry.register("orders-key", avro(id="string"))
+    registry.register("payments-value", avro(n="int"))
+    [told] = find_versions_beside_json(FLOW, ["value"], registry)
+    assert (told.subject, told.version, told.side) == ("orders-value", 1, "value")
+    assert told.reason.startswith("clients that write by a schema (this one is of type JSON) put five bytes")
+    both = list(find_versions_beside_json(FLOW, ["key", "value"], registry))
+    assert [each.subject for each in both] == ["orders-key", "orders-value"]
+    assert list(find_versions_beside_json(FLOW, [], registry)) == []

@@ -162,6 +162,27 @@ def test_memory_of_a_job_that_failed_is_used_by_no_other_one() -> None:
     memory.close()
 
 
+def test_memory_is_exchanged_where_the_system_cannot_give_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gVisor answers MADV_REMOVE with ENOSYS. The next job must not write where tasks of the failed one do."""
+
+    def refuse(_file: MemoryFile) -> None:
+        raise OSError(38, "Function not implemented")
+
+    for name in ("shrink", "blank"):
+        monkeypatch.setattr(MemoryFile, name, refuse)
+    now = [0.0]
+    memory = SharedMemory(lambda: now[0])
+    before = [memory.assignments.path, memory.input.path, memory.output.path]
+    memory.retire()
+    after = [memory.assignments.path, memory.input.path, memory.output.path]
+    assert not {*before} & {*after}
+    assert all(map(os.path.exists, before))
+    now[0] = 61.0
+    memory.begin()
+    assert not any(map(os.path.exists, before))
+    memory.close()
+
+
 def test_jobs_that_follow_one_another_use_the_same_memory() -> None:
     memory = SharedMemory()
     memory.begin()
@@ -195,12 +216,15 @@ def test_a_writer_appends() -> None:
 
 def test_each_task_answers_once_more_in_each_job() -> None:
     memory = SharedMemory()
-    for answers in ([b"a long answer", b""], [b"ab", b"c"]):
+    for answers in ([b"a long answer", b"b"], [b"ab", b"c"]):
         for task, answer in enumerate(answers):
             write_answer(memory.output.path, task, answer)
         assert memory.read_answers(2) == answers
     with pytest.raises(OSError, match="has 0 bytes"):
         memory.read_answers(3)
+    write_answer(memory.output.path, 3, b"d")
+    with pytest.raises(OSError, match="task 2 left no answer"):  # a hole in front of another answer
+        memory.read_answers(4)
     memory.close()
 
 

@@ -12,6 +12,7 @@ from watershed.replicator.partition_key import PartitionKey
 from watershed.replicator.transport.transform_thread import TransformedPart, TransformFailed, TransformRequest
 from watershed.spark.transform import spark_engine
 from watershed.spark.transform.changed_rows import PackedRow
+from watershed.spark.transform.shared_memory import MemoryFile, SharedMemory
 from watershed.spark.transform.spark_engine import SparkTransformEngine, _Piece, _read_results
 
 BATCH = build_raw_batch([RawRecord(at, 1_700_000_000_000, b"\x01\x02v\x00") for at in (0, 1)], 0, 2)
@@ -86,3 +87,25 @@ def test_a_part_that_cannot_be_opened_is_found_and_named_and_the_others_are_chan
     found = SparkTransformEngine(cast(Any, None))._transform(cast(Any, None), pieces)
     assert [len(each.batches) for each in found] == [1, 1, 1, 0, 1]
     assert found[3].failed == "batch at source offset 0: it holds too much"
+
+
+def test_a_record_that_fails_is_found_where_the_system_cannot_give_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trouble with the memory must not hide what the job failed for."""
+    errors = pytest.importorskip("pyspark.errors")
+
+    def run(*_: Any) -> list[PackedRow]:
+        raise errors.PySparkException("[CAST_INVALID_INPUT] The value of a record cannot be cast")
+
+    def refuse(_file: MemoryFile) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(SparkTransformEngine, "_run_job", run)
+    monkeypatch.setattr(MemoryFile, "blank", refuse)
+    part = UntransformedPart(0, 2)
+    part.add(BATCH)
+    piece = _Piece(TransformRequest(PartitionKey("f", "t", "u", 0), part, {}, 1_000), 0, 2)
+    engine = SparkTransformEngine(cast(Any, None), memory=SharedMemory())
+    [found] = engine._transform(cast(Any, None), [piece])
+    assert [each.source_offset for each in found.rejected] == [0, 1]
+    assert {each.reason for each in found.rejected} == {"an expression fails for it: Spark says CAST_INVALID_INPUT"}
+    engine.close()

@@ -222,6 +222,29 @@ def test_lint_asks_the_registry_for_the_newest_version(spark: SparkSession) -> N
         assert add_expression_problems([loaded])[0].problems == loaded.problems
 
 
+PLAIN = FILE.replace("{value: avro}", "{value: json}")
+
+
+def test_lint_warns_of_a_subject_beside_plain_json(spark: SparkSession) -> None:
+    with FakeRegistry() as fake, RegistryClient(RegistrySettings("a", fake.url)) as registry:
+        loaded = parse_topology(PLAIN % fake.url)
+        assert add_expression_problems([loaded], ask_registries=True)[0].problems == loaded.problems
+        registry.register("orders-value", Schema('{"type": "object"}', "JSON"))
+        assert add_expression_problems([loaded])[0].problems == loaded.problems
+        [judged] = add_expression_problems([loaded], ask_registries=True)
+        [found] = [each for each in lint_topology(judged).findings if each.rule == "SYN015"]
+        assert (found.severity, found.path) == ("warning", "flows[0].transform.schema.value")
+        assert found.message.startswith("flow a-to-b: records of orders-value (1) would be rejected: clients that")
+        # what it advises can be written
+        advised = PLAIN.replace("{value: json}", "{value: bytes}").replace(
+            "value.country <> 'XX' and value.n > 0",
+            "get_json_object(decode(substring(value, 6), 'UTF-8'), '$.country') <> 'XX'",
+        )
+        told = parse_topology("\n".join(line for line in advised.splitlines() if "schema:" not in line) % fake.url)
+        assert told.problems == ()
+        assert add_expression_problems([told], ask_registries=True)[0].problems == ()
+
+
 def test_a_plan_of_spark_has_a_hash_that_follows_from_what_it_does(spark: SparkSession) -> None:
     plan = build_plan(parse_topology(FILE % "http://127.0.0.1:9").topology, {})  # type: ignore[arg-type]
     [hash] = hash_spark_plans(plan).values()

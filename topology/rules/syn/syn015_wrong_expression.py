@@ -6,7 +6,7 @@ Functions are looked at always, everything else with `topology lint --spark`, wh
 all of it before it copies. A flow that changes keys without `partitions: {mapping: key}` would break what readers of
 keys rely on: that all records of one key stand in one partition, in order. The file has to say that this is meant.
 With `--spark --registries`, a `schema` that the newest version of a subject does not fit is a warning: records of that
-version would be rejected.
+version would be rejected. So is format json where there is a subject: its clients put a schema id in front of the JSON.
 
 Source: own; docs/transform.md
 """

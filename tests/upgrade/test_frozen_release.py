@@ -49,7 +49,7 @@ ADDED_FIELDS: dict[str, dict[str, str]] = {
 ADDED_KINDS: dict[str, str] = {
     "BudgetBreach": "v0.1.0 names its key in the log once and passes it over. `breach` in the flow's record is unknown "
     "to it, so it goes on by the record that it read before, and copies although the budget stopped the flow. So all "
-    "workers are upgraded before `topology apply` (docs/upgrade.md)"
+    "workers are upgraded before `topology apply` (docs/upgrade.md)",
     "SyncedRight": "v0.1.0 passes its key over, so it prunes no such right; in the form that it knows, it would write "
     "each right again at every change",
 }

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.spark.sessions.test_spark_replicate import run, until
 from watershed.clusters.admin import Admin
-from watershed.clusters.partition_status_records import read_partition_statuses
+from watershed.clusters.partition_status_records import PartitionStatus, read_partition_statuses
 from watershed.clusters.settings import ConnectionSettings, resolve_connection_settings
 from watershed.replicator.copy.quarantine import read_quarantine
 from watershed.replicator.ledger.ledger import read_ledger
@@ -322,3 +322,52 @@ def test_a_record_that_cannot_be_transformed_stops_its_partition_or_goes_to_quar
     for each in found:
         assert broken[each.offset * 3][1] in each.reason, each.reason
     assert_transformed(kafka_pair, topic_name, flow, frozenset(broken))
+
+
+OTHER_FLOW = """
+  - source: onprem
+    target: cloud
+    suffix: {name}-other
+    topics: {{include: ["{name}-other"]}}
+    transform: {{where: "{where}"}}
+"""
+
+
+@pytest.mark.soak
+def test_a_flow_with_a_wrong_expression_halts_alone_until_it_is_mended(
+    kafka_pair: Lab, topic_name: str, tmp_path: Path
+) -> None:
+    """As after an upgrade: v0.1.0 took the expression for a complete condition."""
+    path, other = write_topology(kafka_pair, topic_name, tmp_path), f"{topic_name}-other"
+    right = path.read_text(encoding="utf-8")
+    cloud = ConnectionSettings("cloud", (kafka_pair.clusters["cloud"].bootstrap,))
+
+    def apply(where: str) -> None:
+        path.write_text(right + OTHER_FLOW.format(name=topic_name, where=where), encoding="utf-8")
+        run("-m", "watershed.cli.main", "apply", str(path), "--yes")
+
+    def list_reports(topic: str) -> list[PartitionStatus]:
+        return [report for report in read_partition_statuses(cloud) if report.topic == topic]
+
+    with Admin(ConnectionSettings("onprem", (kafka_pair.clusters["onprem"].bootstrap,))) as admin:
+        for topic in (topic_name, other):
+            admin.create_topic(topic, PARTITIONS, 1, {})
+    for topic in (topic_name, other):
+        produce(kafka_pair, topic, range(600))
+    apply("value is not null and")
+    log = tmp_path / "log"
+    with transform_worker(path, log) as worker:
+        until(lambda: worker.poll() is None and len(list_reports(topic_name)) == PARTITIONS, 120)
+        until(lambda: all(each.source_position == 200 for each in list_reports(topic_name)), 60)
+        until(lambda: [each.state for each in list_reports(other)] == ["untransformed"] * PARTITIONS, 60)
+        for each in list_reports(other):
+            assert each.source_position == 0
+            assert each.error.startswith("`transform.where`: its last word is one that Spark takes for a name")
+            assert f"`topology flow restart onprem-to-cloud-{other} " in each.remedy
+        assert "expression refused" in log.read_text(encoding="utf-8")
+        produce(kafka_pair, topic_name, range(600, 900))
+        until(lambda: all(each.source_position == 300 for each in list_reports(topic_name)), 60)
+        apply("value is not null")
+        run("-m", "watershed.cli.main", "flow", "restart", f"onprem-to-cloud-{other}", str(path))
+        until(lambda: all(each.source_position == 200 for each in list_reports(other)), 120)
+    assert sum(len(records) for records in consume(kafka_pair, "cloud", other).values()) == 600

@@ -164,7 +164,8 @@ def test_who_looks_again_does_not_wait_for_the_slow_pace(
 
 
 def test_the_charts_are_filled_while_the_thread_reads(script: Script, reader: ClusterReader, tmp_path: Path) -> None:
-    told = PartitionStatus("f", "t", "t", 0, "running", lag_records=7, lag_ms=70, rate_bytes=3.0, at_ms=time.time_ns() // 10**6)
+    now_ms = time.time_ns() // 10**6  # an old report would be a silent worker's
+    told = PartitionStatus("f", "t", "t", 0, "running", lag_records=7, lag_ms=70, rate_bytes=3.0, at_ms=now_ms)
     flow = page_world.plan_in(tmp_path, page_world.one(ADDRESS)).flows[0]
     told = replace(told, flow=flow.id)
     applied = json.dumps(FlowRecord(flow, "", "shop").to_json()).encode()

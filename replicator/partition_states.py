@@ -149,7 +149,7 @@ class Reinspect:
 
     `halts_as`: the halt state when the very same reason comes back three times in a row, for five seconds. `pending`:
     the halt that an inspection will find when the wait that `reason` names is over and nothing has changed. It is
-    reported when three in a row saw its state, for five seconds; nothing is decided by it before (decision 0145).
+    reported when three in a row saw its state, for five seconds; nothing is decided by it before (decision 0142).
     """
 
     reason: str

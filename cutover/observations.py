@@ -92,13 +92,15 @@ class ObservedTopics(Observation):
 class ObservedFlow(Observation):
     """state: the desired one, or `missing`. halted_topics: topic → why its partitions stopped. retired: source topics
     that it selects and copies no more, because their applications have moved. paused_topics: topic → which of its
-    partitions a person paused, or which budget stopped the flow, and the command that lets them go on."""
+    partitions a person paused, or which budget stopped the flow, and the command that lets them go on. stands_still:
+    the latter also where no topic is told, because workers have not reported of those that they got again."""
 
     state: str
     same_plan: bool
     halted_topics: Mapping[str, str] = field(default_factory=dict)
     retired: frozenset[str] = frozenset()
     paused_topics: Mapping[str, str] = field(default_factory=dict)
+    stands_still: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,7 +181,7 @@ class LiveActionHandler:
             # It holds for every topic, and a halt by it is told with the same command.
             copied = {report.topic for report in reports} | paused.keys()
             paused, halted = dict.fromkeys(sorted(copied), told), {}
-        return ObservedFlow(self._now(), record.state, same, halted, record.retired, paused)
+        return ObservedFlow(self._now(), record.state, same, halted, record.retired, paused, told)
 
     def _start_flow(self, action: StartFlow) -> ObservedFlow:
         begins = {topic: {int(at): offset for at, offset in each.items()} for topic, each in action.begin.items()}

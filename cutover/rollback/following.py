@@ -45,7 +45,8 @@ def resume_forward_flow(context: RunContext) -> ActionGenerator[str]:
 
 def _describe_return(flow: str, topics: Sequence[str], seen: ObservedFlow) -> str:
     """That the flow copies these topics again; where a person or a budget stopped some, who did and what to do."""
-    stopped = sorted({seen.paused_topics[topic] for topic in topics if topic in seen.paused_topics})
+    told = {seen.paused_topics[topic] for topic in topics if topic in seen.paused_topics}
+    stopped = sorted((told | {seen.stands_still}) - {""})
     if seen.state != "running":
         stopped = [f"it is {seen.state}", *stopped]
     if not stopped:

@@ -177,11 +177,13 @@ def test_the_standby_follows_again_where_it_may() -> None:
     assert f"flow {FORWARD} is running and copies clicks, orders again" in " ".join(world.said)
 
 
-def test_a_standby_that_a_budget_stopped_is_not_said_to_follow() -> None:
+@pytest.mark.parametrize("has_reports", [True, False])
+def test_a_standby_that_a_budget_stopped_is_not_said_to_follow(has_reports: bool) -> None:
     log = FakeLog()
     world = a_returned_source(log, lag_ticks=0)
     stopped = f"flow {FORWARD} is paused by slo.lag.max"
-    world.paused[None] = dict.fromkeys(("clicks", "orders"), stopped)
+    world.paused[None] = dict.fromkeys(("clicks", "orders") if has_reports else (), stopped)
+    world.stands_still = stopped
     a_failback(world, log).run()
     told = " ".join(world.said)
     assert f"flow {FORWARD} has clicks, orders again and does not copy all of it now: {stopped}" in told

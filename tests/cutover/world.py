@@ -148,6 +148,7 @@ class World:
         self.flow_state = "running"
         self.reverse_state = "paused"
         self.paused: dict[str | None, dict[str, str]] = {None: {}, REVERSE: {}}  # by flow: topic → who paused it
+        self.stands_still = ""  # the flow that a migration follows: which budget stopped it
         self.retired: dict[str | None, set[str]] = {None: set(), REVERSE: set()}  # by flow; None: the forward one
         self.returned: dict[TopicPartition, int] = {}  # by target partition: how far the way back has read
         self.brought: set[str] = set()  # by the forward flow

@@ -203,7 +203,13 @@ class Mirror:
                 return world.answer(ServeTopics(topics, _there(name)))
             case StartFlow(name) if name == FORWARD:
                 world.flow_state = "running"
-                return ObservedFlow(at, "running", same_plan=True, paused_topics=dict(world.paused[None]))
+                return ObservedFlow(
+                    at,
+                    "running",
+                    same_plan=True,
+                    paused_topics=dict(world.paused[None]),
+                    stands_still=world.stands_still,
+                )
             case StopFlow(None):
                 world.reverse_state = "stopped"
                 return ObservedFlow(at, "stopped", same_plan=True, retired=frozenset(world.retired[REVERSE]))

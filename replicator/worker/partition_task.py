@@ -155,7 +155,8 @@ class PartitionTask:
 
     def complete(self, end: PartitionEnd) -> None:
         """Its end is reached: nothing is inspected any more, and nothing is behind."""
-        self.completion, self.stopped, self.pending, self.waiting_for = end, None, None, ""
+        self.completion, self.stopped, self.waiting_for = end, None, ""
+        self.forget_pending()
         self._source_position = self._source_end = end.position
         self._target_end = end.target_end
         self._lag = PartitionLag()

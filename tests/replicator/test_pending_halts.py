@@ -13,6 +13,7 @@ from tests.replicator.test_resume import KEY, OLD, SEEN, known
 from tests.replicator.test_resume_aligned import COPYING, DAY, FILLED, NOW, ours
 from watershed.clusters.control_topics import ControlWriter
 from watershed.clusters.flow_records import FlowRecord
+from watershed.clusters.partition_end_records import PartitionEnd
 from watershed.clusters.settings import ConnectionSettings
 from watershed.replicator.ledger.offset_map import BrokenOffsetMap
 from watershed.replicator.partition_states import Halt, OffsetSpan, Reinspect
@@ -98,6 +99,14 @@ def test_a_copy_that_ends_at_once_does_not_forget_why_it_is_inspected_again() ->
         task.record_trouble(refused, now)
     assert task.stopped is not None
     assert task.stopped.state == "rejected"
+
+
+def test_what_was_in_sight_before_the_end_does_not_count_behind_it() -> None:
+    task = start_task()
+    task.record_trouble(WAIT, 3.0)
+    task.complete(PartitionEnd("f", "t", 0, 0, 10, position=10, target_end=10))
+    task.record_trouble(WAIT, 90_000.0)
+    assert task.pending is None
 
 
 def test_a_paused_flow_shows_no_halt_that_is_not_certain() -> None:

@@ -116,6 +116,15 @@ class MemoryFile:
             with mmap.mmap(self._file, size) as pages:
                 pages.madvise(mmap.MADV_REMOVE)
 
+    def detach(self) -> None:
+        """Its path names nothing from now on, and stays taken. Pages go when nobody has mapped them any more."""
+        if self._file >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.dup2(nothing, self._file, inheritable=False)
+            finally:
+                os.close(nothing)
+
     def close(self) -> None:
         """Others that have it open may go on reading."""
         if self._file >= 0:
@@ -170,9 +179,12 @@ class SharedMemory:
         assignments, input_, output = gone = self._files
         self.assignments, self.input, self.output = MemoryFile(), MemoryFile(), MemoryFile()
         self._retired.extend((self.clock(), file) for file in gone)
-        for give_back in (assignments.shrink, output.shrink, input_.blank):  # tasks map the input
-            with suppress(OSError):  # gVisor has no MADV_REMOVE; pages go when the file is closed, in a minute
+        for file, give_back in ((assignments, assignments.shrink), (output, output.shrink), (input_, input_.blank)):
+            try:  # tasks map the input
                 give_back()
+            except OSError:  # gVisor has no MADV_REMOVE; each bad record would keep the input of some failed jobs
+                with suppress(OSError):
+                    file.detach()
 
     def close(self) -> None:
         """Gives back everything."""

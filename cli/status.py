@@ -117,7 +117,7 @@ def _flows(plan: Plan, targets: dict[str, ConnectionSettings], path: Path) -> li
                 "desired": wanted,
                 "guarantee": record.guarantee if record else None,
                 "lag_records": sum(lags) if lags else None,
-                "lag_is_lower_bound": is_lag_lower_bound(state, (row["lag_records"] for row in partitions)),
+                "lag_is_lower_bound": is_lag_lower_bound(state, states, (row["lag_records"] for row in partitions)),
                 "lag_bytes": _sum(row["lag_bytes"] for row in partitions),
                 "lag_ms": max(waits) if waits else None,
                 "event_age_ms": max((row["event_age_ms"] or 0 for row in partitions), default=None),

@@ -192,7 +192,7 @@ def _build_flow_row(
         "partitions": len(reports),
         "states": dict(states),
         "lag_records": _sum(report.lag_records for report in reports),
-        "lag_is_lower_bound": is_lag_lower_bound(state, (report.lag_records for report in reports)),
+        "lag_is_lower_bound": is_lag_lower_bound(state, states, (report.lag_records for report in reports)),
         "lag_ms": max((report.lag_ms for report in reports if report.lag_ms is not None), default=None),
         "rate_bytes": sum(report.rate_bytes for report in reports),
         "error": cut_alert_text(loud.error) if loud is not None else None,

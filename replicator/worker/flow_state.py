@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -58,10 +58,11 @@ def mark_if_silent(
     return replace(report, state=state, rate_bytes=0.0, lag_ms=lag_ms, error=text)
 
 
-def is_lag_lower_bound(state: str, lags: Iterable[int | None]) -> bool:
+def is_lag_lower_bound(state: str, states: Collection[str], lags: Iterable[int | None]) -> bool:
     """Whether more records may wait than the partitions' `lags` tell together: nobody looks at the source while the
-    flow stands still, or one of its partitions was not looked at (None). state: the flow's."""
-    return state in _STANDING_STILL or None in lags
+    flow stands still, or one of its partitions was not looked at (None). state: the flow's. states: its
+    partitions'; one that was halted before a budget stopped the flow keeps its state."""
+    return state in _STANDING_STILL or OVER_BUDGET in states or None in lags
 
 
 def pick_worst_state(states: Iterable[str]) -> str:

@@ -164,11 +164,13 @@ def test_sizes(count, told):
 
 def test_lag_and_bars():
     def lag(records: int | None, state: str = "running", *partitions: int | None) -> str:
-        is_bound = is_lag_lower_bound(state, partitions)
+        is_bound = is_lag_lower_bound(state, {state}, partitions)
         return render_flow_lag({"lag_records": records, "lag_bytes": 3000, "lag_is_lower_bound": is_bound})
 
     assert lag(None) == "-"
     assert lag(0) == "0 (3.0 kB)"
+    assert is_lag_lower_bound("source_expired", {"source_expired", "over_budget"}, [7]), "the others stand still"
+    assert not is_lag_lower_bound("running", {"running", "paused"}, [7, 7]), "a worker looks at the paused ones"
     assert lag(1204, "running", 1204, None) == "≥ 1,204 (3.0 kB)"
     assert {lag(0, state, 0) for state in ("paused", "stopped", "over_budget")} == {"≥ 0 (3.0 kB)"}
     assert draw_sparkline([0, 1, 2]) == " ▄█"

@@ -39,6 +39,7 @@ from watershed.replicator.apply_refusals import (
     require_guarantee,
 )
 from watershed.replicator.copy.aligned.aligned_topic_choice import AlignmentDecisions
+from watershed.replicator.flow_state_order import write_breach_answer
 from watershed.replicator.ledger.ledger import read_ledger
 from watershed.replicator.sync.protection import remove_protection
 from watershed.replicator.sync.schemas import require_registries
@@ -281,8 +282,9 @@ def _apply_flow(
         pauses=before.pauses if before else (),
         moves=before.moves if before else (),
         unprotected=before.unprotected if before else frozenset(),
-        answered_breaches=before.answered_breaches if before else _find_newest_breach(flow, settings[flow.target]),
+        answered_breaches=before.answered_breaches if before else 0,
     )
+    record = _answer_old_breach(before, record, settings[flow.target], writer)
     write_flow(writer, record)
     agreed = None if producer_id is None else _agreed_producer_id(settings[flow.target], flow.id)
     if agreed != record.producer_id:
@@ -290,11 +292,16 @@ def _apply_flow(
     changed(AppliedChange(flow.target, "updated flow" if before else "wrote flow", flow.id))
 
 
-def _find_newest_breach(flow: PlanFlow, target: ConnectionSettings) -> int:
-    """The number of the breach that a flow without a record has behind it; 0 where there is none. A tombstone may have
-    taken the record and left the breach, and the flow begins anew."""
-    breach = read_budget_breaches(target).get(flow.id)
-    return 0 if breach is None else breach.number
+def _answer_old_breach(
+    before: FlowRecord | None, record: FlowRecord, target: ConnectionSettings, writer: ControlWriter
+) -> FlowRecord:
+    """The record of a flow that begins anew: a tombstone may have taken the one before and left its breach."""
+    breach = None if before else read_budget_breaches(target).get(record.key)
+    if breach is None:
+        return record
+    answered = replace(record, answered_breaches=breach.number)
+    write_breach_answer(writer, record, answered, breach)
+    return answered
 
 
 def _is_as_applied(before: FlowRecord, flow: PlanFlow, plan_hash: str, source_id: str, guarantee: Guarantee) -> bool:

@@ -116,7 +116,7 @@ def _list_fleet_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Ite
         "workers-are-missing", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
-        "WatershedWorkersMissing", f"{wanted} - {present} > 0 and {present} > 0 {reachable}", "45s", "warning",
+        "WatershedWorkersMissing", f"{wanted} - {present} > 0 and {present} > 0 {reachable}", _HOLD, "warning",
         f"Workers into {name} are missing",
         f"{{{{ $value }}}} fewer than wanted report. The others copy in their place. `topology fleet status {file}` "
         "says what keeps the supervisor.",

@@ -157,9 +157,9 @@ def _list_service_alerts(flows: list[Flow], condition: str, place: AlertPlace) -
     retrying = f'{PARTITIONS.name}{{{matcher},state="{RETRYING}"}}'
     yield AlertRule(
         "WatershedPartitionsRetry", f"max by (flow) ({retrying}) > 0 {condition}", _HOLD, "critical",
-        "A cluster does not answer the workers of flow {{ $labels.flow }}",
-        "{{ $value }} partitions wait for brokers that do not answer; they go on by themselves when these do. "
-        f"`topology status {file}` names the broker and its error.",
+        "Brokers or a schema registry keep the workers of flow {{ $labels.flow }} waiting",
+        "{{ $value }} partitions wait: brokers do not answer or have too few replicas, or a schema is not at the "
+        f"target yet. They go on by themselves. `topology status {file}` names the cause.",
         "a-cluster-does-not-answer-the-workers", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(

@@ -312,10 +312,14 @@ def test_an_unknown_schema_and_no_registry(
                     wait_alerts(server, {"F32 an unknown schema": RETRY}, goal_s=SILENCE_GOAL_S)
                     assert [each.error for each in apply_sync_differences(plan, connect_to(plan))] == [None]
                     wait_calm(server)
-                    proxies["onprem"].up = proxies["onprem"].down = HELD_CONNECTION
                     last = here.register(f"{name}-value", Schema('{"type":"string","doc":"last"}'))
+                    assert [each.error for each in apply_sync_differences(plan, connect_to(plan))] == [None]
+                    proxies["onprem"].up = proxies["onprem"].down = HELD_CONNECTION
                     write(pair.settings["onprem"], name, [last], key, 100, 200)
                     wait_alerts(server, {"F33 no registry": RETRY}, goal_s=SILENCE_GOAL_S)
+                    proxies["onprem"].heal()
+                    wait_copied(pair.settings, plan, name, PARTITIONS)
+                    wait_calm(server)
     finally:
         for each in proxies.values():
             each.close()

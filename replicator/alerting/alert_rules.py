@@ -116,7 +116,7 @@ def _list_fleet_alerts(target: str, flows: list[Flow], place: AlertPlace) -> Ite
         "workers-are-missing", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(
-        "WatershedWorkersMissing", f"{wanted} - {present} > 0 and {present} > 0 {reachable}", "45s", "warning",
+        "WatershedWorkersMissing", f"{wanted} - {present} > 0 and {present} > 0 {reachable}", _HOLD, "warning",
         f"Workers into {name} are missing",
         f"{{{{ $value }}}} fewer than wanted report. The others copy in their place. `topology fleet status {file}` "
         "says what keeps the supervisor.",
@@ -157,9 +157,9 @@ def _list_service_alerts(flows: list[Flow], condition: str, place: AlertPlace) -
     retrying = f'{PARTITIONS.name}{{{matcher},state="{RETRYING}"}}'
     yield AlertRule(
         "WatershedPartitionsRetry", f"max by (flow) ({retrying}) > 0 {condition}", _HOLD, "critical",
-        "A cluster does not answer the workers of flow {{ $labels.flow }}",
-        "{{ $value }} partitions wait for brokers that do not answer; they go on by themselves when these do. "
-        f"`topology status {file}` names the broker and its error.",
+        "Brokers or a schema registry keep the workers of flow {{ $labels.flow }} waiting",
+        "{{ $value }} partitions wait: brokers do not answer or have too few replicas, or a schema is not at the "
+        f"target yet. They go on by themselves. `topology status {file}` names the cause.",
         "a-cluster-does-not-answer-the-workers", place.topology, place.runbooks,
     )  # fmt: skip
     yield AlertRule(

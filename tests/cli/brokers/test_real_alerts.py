@@ -2,8 +2,7 @@
 fires, after how many seconds, and that no other fires; none in quiet traffic.
 
 $WATERSHED_QUIET_MINUTES: how long the quiet traffic is (1; 30 for the whole promise).
-$WATERSHED_ALERT_DEFAULTS: 1 for a worker that waits for a log to settle as long as it does by default (35 s, not 3 s),
-and a scrape and an evaluation every 15 s (not each second), as docs/alerts.md advises.
+$WATERSHED_ALERT_DEFAULTS: see tests/cli/alerted.py.
 """
 
 from __future__ import annotations
@@ -11,33 +10,34 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
-from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.exported import running_command, wait_answer
+from tests.cli.alerted import (
+    NO_WORKER,
+    SILENCE_GOAL_S,
+    WORKER,
+    Alert,
+    wait_alerts,
+    wait_calm,
+    watch_quiet,
+    watched_file,
+    write_file,
+)
 from tests.replicator.real import applied, settings_of, wait_copied, workers
-from tests.replicator.states_scene import QUICK, create, delete_records, delete_topics, in_state, produce, typed
+from tests.replicator.states_scene import create, delete_records, delete_topics, in_state, produce, typed
 from watershed.cli.main import main
 from watershed.clusters.admin import Admin
 from watershed.clusters.control_topics import LEDGER_TOPIC, compute_slot
 from watershed.clusters.settings import ConnectionSettings
 from watershed.lab.clusters import freeze_lab_broker, kill_lab_broker
-from watershed.lab.free_ports import find_free_ports
 from watershed.lab.prometheus_server import (
-    PrometheusServer,
-    end_prometheus,
     is_prometheus_built,
-    list_firing_alerts,
-    start_prometheus,
 )
 from watershed.topology import compile_path
 
@@ -51,31 +51,7 @@ pytestmark = [
     pytest.mark.timeout(900 + 2 * QUIET_S),
     pytest.mark.skipif(not is_prometheus_built(), reason="python -m watershed.lab.prometheus_server build"),
 ]
-HAS_DEFAULTS = os.environ.get("WATERSHED_ALERT_DEFAULTS") == "1"
-GOAL_S = 60
-SILENCE_GOAL_S = (
-    80 if HAS_DEFAULTS else 60
-)  # 15 s of silence, 30 of waiting for the next scrape and evaluation, 30 more
-INTERVAL_S = 15.0 if HAS_DEFAULTS else 1.0
-WORKER = "" if HAS_DEFAULTS else QUICK
-FILE = """\
-apiVersion: topology/v1alpha1
-kind: Topology
-metadata: {{name: {name}, owner: tests}}
-clusters:
-  onprem: {{bootstrap: ["{onprem}"]}}
-  cloud: {{bootstrap: ["{cloud}"]}}
-flows:
-  - source: onprem
-    target: cloud
-    suffix: {name}
-    topics: {{include: [{topics}]}}
-    naming: {{policy: identity}}
-    workers: {{engine: process, discovery: 1s}}
-    slo: {{{slo}}}
-"""
 TOPICS = ("expired", "recreated", "gone", "lost", "foreign", "refused", "fine")
-Alert = tuple[str, str]  # name, state
 HALTED: dict[str, Alert] = {
     "F11 source_expired": ("WatershedPartitionHalted", "source_expired"),
     "F13 source_recreated": ("WatershedPartitionHalted", "source_recreated"),
@@ -84,75 +60,6 @@ HALTED: dict[str, Alert] = {
     "F25 rejected": ("WatershedPartitionHalted", "rejected"),
     "foreign writer": ("WatershedPartitionHalted", "target_foreign_write"),
 }
-NO_WORKER: Alert = ("WatershedNoWorker", "")
-
-
-def write_file(path: Path, settings: dict[str, ConnectionSettings], name: str, topics: str, slo: str) -> None:
-    addresses = {alias: each.bootstrap[0] for alias, each in settings.items()}
-    path.write_text(FILE.format(**addresses, name=name, topics=topics, slo=slo))
-
-
-def read_alerts(server: PrometheusServer) -> set[Alert]:
-    return {(each["alertname"], each.get("state", "")) for each in list_firing_alerts(server)}
-
-
-def wait_alerts(
-    server: PrometheusServer, wanted: dict[str, Alert], before: frozenset[Alert] = frozenset(), goal_s: float = GOAL_S
-) -> None:
-    """Until all fire; no other may fire meanwhile but those of `before`."""
-    began, late = time.monotonic(), dict(wanted)
-    while late:
-        firing = read_alerts(server)
-        assert firing <= {*wanted.values(), *before}, firing
-        for fault in [each for each, alert in late.items() if alert in firing]:
-            print(f"{fault}: {late.pop(fault)[0]} after {time.monotonic() - began:.0f} s")
-        assert time.monotonic() < began + goal_s, late
-        time.sleep(0.5)
-
-
-def wait_calm(server: PrometheusServer, left: frozenset[Alert] = frozenset(), seconds: float = 120) -> None:
-    """Until those of `left` fire and no others."""
-    began = time.monotonic()
-    while (firing := read_alerts(server)) != left:
-        assert time.monotonic() < began + seconds, firing
-        time.sleep(0.5)
-    print(f"calm after {time.monotonic() - began:.0f} s")
-
-
-def watch_quiet(server: PrometheusServer, seconds: float, source: ConnectionSettings, topic: str) -> None:
-    began, number = time.monotonic(), 0
-    while time.monotonic() < began + seconds:
-        produce(source, topic, 100 + number, 10)
-        number += 10
-        assert read_alerts(server) == set()
-        time.sleep(1)
-    print(f"quiet: {number} records in {seconds:.0f} s, no alert")
-
-
-@contextmanager
-def watched_file(
-    path: Path, folder: Path, changes: Mapping[str, str] = MappingProxyType({}), options: Sequence[str] = ()
-) -> Iterator[PrometheusServer]:
-    """The exporter of the file, and Prometheus with its rules, scraped and evaluated each second. changes: texts of the
-    rules → what stands there instead. options: more of the exporter."""
-    assert main(["alerts", str(path), "--out", str(folder / "rules")]) == 0
-    port = find_free_ports(1)[0]
-    with ExitStack() as stack:
-        stack.enter_context(
-            running_command(folder / "log", "exporter", str(path), "--listen", f"127.0.0.1:{port}", *options)
-        )
-        rules = list((folder / "rules").iterdir())
-        assert rules
-        for rule, (old, new) in product(rules, changes.items()):
-            text = rule.read_text()
-            assert old in text
-            rule.write_text(text.replace(old, new))
-        server = start_prometheus(
-            folder / "prometheus", {"exporter": [f"127.0.0.1:{port}"]}, rules, interval_s=INTERVAL_S
-        )
-        stack.callback(end_prometheus, server)
-        wait_answer(server, 'watershed_cluster_up{cluster="cloud"}', 1)
-        yield server
 
 
 def break_topics(onprem: ConnectionSettings, cloud: ConnectionSettings) -> None:

@@ -118,6 +118,8 @@ class World:
     ones. The way back copies what the forward flow did not bring, and the forward flow not what came back.
     """
 
+    stands_still = ""  # the flow that a migration follows: which budget stopped it (worlds of v0.1.0 do not know)
+
     def __init__(
         self,
         topics: Mapping[str, int] | None = None,
@@ -148,7 +150,6 @@ class World:
         self.flow_state = "running"
         self.reverse_state = "paused"
         self.paused: dict[str | None, dict[str, str]] = {None: {}, REVERSE: {}}  # by flow: topic → who paused it
-        self.stands_still = ""  # the flow that a migration follows: which budget stopped it
         self.retired: dict[str | None, set[str]] = {None: set(), REVERSE: set()}  # by flow; None: the forward one
         self.returned: dict[TopicPartition, int] = {}  # by target partition: how far the way back has read
         self.brought: set[str] = set()  # by the forward flow
